@@ -1,0 +1,98 @@
+# Every command a person or CI runs on this repository; `make help` lists them. Each target that needs an environment makes
+# it first: .venv (the package and its test tools) and .venv-spark (pyspark and the Hudi bundles, for the interop suite only).
+# A stamp file per environment says that it was installed for the present pyproject.toml.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SPARK_VENV := .venv-spark
+PYSPARK := pyspark==3.5.8
+HUDI_BUNDLE := org.apache.hudi:hudi-spark3.5-bundle_2.12
+HUDI_VERSIONS := 1.2.0 1.0.2 0.15.0
+HUDI_JARS := $(HUDI_VERSIONS:%=$(SPARK_VENV)/jars/hudi-spark3.5-bundle_2.12-%.jar)
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+
+# What `make test` runs: everything but Spark; with LAKESQL_SPARK=required the slow tests and the Spark suite too.
+LAKESQL_SPARK ?=
+FAST := not spark and not slow
+
+.PHONY: help venv spark demo test test-fast test-interop test-golden test-crash test-docs check format bench regold clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.test ## make .venv with the package (editable) and its test tools
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "lakesql needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "$(PYTHON) -m venv failed; on Debian install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+$(VENV)/.%: pyproject.toml | $(BIN)/python
+	@echo "installing lakesql[$*] into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) --editable '.[$*]'
+	@touch $@
+
+spark: $(SPARK_VENV)/.installed $(HUDI_JARS) ## make .venv-spark: pyspark and the three Hudi bundles (needs Java 17 and Maven)
+
+$(SPARK_VENV)/.installed: Makefile
+	@command -v java > /dev/null || { echo "the Spark suite needs Java 17 (apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
+	@echo "installing $(PYSPARK) into $(SPARK_VENV)"
+	@test -x $(SPARK_VENV)/bin/python || $(PYTHON) -m venv $(SPARK_VENV)
+	@$(SPARK_VENV)/bin/python $(PIP_INSTALL) '$(PYSPARK)'
+	@touch $@
+
+$(SPARK_VENV)/jars/hudi-spark3.5-bundle_2.12-%.jar: | $(SPARK_VENV)/.installed
+	@command -v mvn > /dev/null || { echo "the Spark suite needs Maven (apt-get install maven)" >&2; exit 1; }
+	@echo "fetching Hudi $* for Spark 3.5"
+	@mvn -q -B -Dstyle.color=never dependency:get -Dtransitive=false -Dartifact=$(HUDI_BUNDLE):$*
+	@mvn -q -B -Dstyle.color=never dependency:copy -Dartifact=$(HUDI_BUNDLE):$* -DoutputDirectory=$(CURDIR)/$(@D) -Dmdep.useBaseVersion=true
+	@touch $@
+
+demo: $(VENV)/.demo ## create, merge, query and check a sample table end to end
+	@$(BIN)/lakesql demo
+
+ifeq ($(LAKESQL_SPARK),required)
+test: $(VENV)/.test spark ## all tests without a JVM, under 5 minutes; LAKESQL_SPARK=required adds slow tests and Spark
+	$(PYTEST) -q -n auto -m "not spark"
+	LAKESQL_SPARK=required $(PYTEST) -m spark tests/interop
+else
+test: $(VENV)/.test
+	$(PYTEST) -q -n auto -m "$(FAST)"
+endif
+
+test-fast: $(VENV)/.test ## unit tests only, under a minute
+	$(PYTEST) -q -n auto -m "$(FAST)" tests/unit
+
+test-interop: $(VENV)/.test spark ## Apache Hudi on Spark and hudi-rs as reader and writer of our tables
+	LAKESQL_SPARK=required $(PYTEST) tests/interop
+
+test-golden test-crash test-docs: test-%: $(VENV)/.test ## one folder of tests, slow ones included
+	$(PYTEST) -q -n auto -m "not spark" tests/$*
+
+check: $(VENV)/.test ## lint, types, layers and the fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PYTEST) -q -n auto -m "$(FAST)" tests/unit
+
+format: $(VENV)/.test ## let ruff rewrite the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.test $(VENV)/.bench ## measure against peers; the report is written to benchmarks/
+	$(BIN)/python -m benchmarks
+
+regold: $(VENV)/.test ## write the golden files anew; review the diff
+	$(PYTEST) -q tests/golden --regold
+
+clean: ## remove both environments and all caches
+	rm -rf $(VENV) $(SPARK_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,40 @@
+"""The exceptions of lakesql, all of them.
+
+    LakeError                 anything lakesql refuses or cannot do; catch this one
+    |-- FormatError           bytes on storage are not what the Hudi format prescribes
+    |-- Unsupported           a feature we know of and do not do; raised before the first byte is written
+    |-- TableError            the table, its schema, its data or the rows given do not fit the request
+    |-- SQLError              a statement is malformed or refers to something unknown
+    |-- CommitConflict        surely not committed; nothing was changed, a retry is safe
+    `-- CommitUnknown         the outcome of the commit is not known; look at the timeline, delete nothing
+
+Every text says what happened, where (table, instant, file, offset or line and column) and what to do.
+"""
+
+
+class LakeError(Exception):
+    """Base of every error that lakesql raises on purpose."""
+
+
+class FormatError(LakeError):
+    """Bytes on storage are not what the Hudi table format prescribes."""
+
+
+class Unsupported(LakeError):
+    """A known feature that lakesql does not do; raised before anything is written."""
+
+
+class TableError(LakeError):
+    """The table, its schema, its data or the rows given do not fit the request."""
+
+
+class SQLError(LakeError):
+    """A statement is malformed or refers to something unknown."""
+
+
+class CommitConflict(LakeError):
+    """Another writer came first. Nothing was committed; a retry is safe."""
+
+
+class CommitUnknown(LakeError):
+    """The outcome of a commit is not known. Look at the timeline; delete nothing."""

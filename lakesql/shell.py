@@ -1,0 +1,330 @@
+"""The interactive shell: statements end with a semicolon and may take several lines, commands begin with a dot.
+
+`Shell` is the state of a session (connection, output format, timer, where output goes); everything it does is a
+function of a line of input and can be run without a terminal. The prompt, history, colours and completion of keywords,
+tables and columns are prompt_toolkit's.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+import duckdb
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import SqlLexer
+from rich.console import Console
+
+from lakesql.errors import LakeError
+from lakesql.sql import render, script
+from lakesql.sql.connection import Connection
+from lakesql.sql.lexer import is_complete
+
+HISTORY = ".lakesql_history"
+
+KEYWORDS = (
+    "ALTER AND AS ASC BETWEEN BY CALL CASE CAST COUNT CREATE DELETE DESC DESCRIBE DISTINCT DROP ELSE END EXCEPT EXISTS "
+    "EXPLAIN FROM GROUP HAVING HUDI IN INSERT INTERSECT INTO IS JOIN LEFT LIKE LIMIT LOCATION MATCHED MERGE NOT NULL "
+    "OFFSET ON OPTIONS OR ORDER OUTER OVERWRITE PARTITION PARTITIONED PURGE QUALIFY RESET SELECT SET SHOW SOURCE TABLE "
+    "TABLES TARGET TBLPROPERTIES THEN TIMESTAMP TRUNCATE UNION UPDATE USING VALUES VERSION VIEW WHEN WHERE WITH"
+).split()
+
+
+@dataclass(slots=True)
+class Shell:
+    """One session of the shell."""
+
+    con: Connection
+    out: TextIO
+    err: TextIO
+    mode: str = "table"
+    timer: bool = False
+    interactive: bool = False
+    running: bool = True
+    failed: bool = False
+    """Whether the last input failed."""
+    file: TextIO | None = field(default=None)
+    """Where results go instead of `out`."""
+
+    def say(self, text: str) -> None:
+        """Write a result."""
+        print(text, file=self.file or self.out)
+
+    def complain(self, text: str) -> None:
+        """Write an error."""
+        self.failed = True
+        print(f"Error: {text}", file=self.err)
+
+
+def run_input(shell: Shell, text: str) -> None:
+    """Run what was typed: a dot command, or statements up to their semicolon. Errors are written, not raised."""
+    shell.failed = False
+    stripped = text.strip()
+    if stripped.startswith("."):
+        _command(shell, stripped)
+        return
+    started = time.perf_counter()
+    try:
+        for result in script.run(shell.con, text):
+            if result.columns or result.written:
+                shell.say(_rendered(shell, result))
+    except script.ScriptError as error:
+        where = f"line {error.line}: " if "\n" in stripped else ""
+        shell.complain(f"{where}{error}")
+    except KeyboardInterrupt:
+        shell.con.duckdb.interrupt()
+        shell.complain("interrupted")
+    if shell.timer:
+        shell.say(f"Run time: {time.perf_counter() - started:.3f} s")
+
+
+def _rendered(shell: Shell, result: script.Result) -> str:
+    if shell.mode == "table":
+        if result.written is not None:
+            return "\n".join([str(result.written), *result.written.notes])
+        return render.table(result.columns, result.rows, render.ROWS_MAX if shell.interactive and not shell.file else None)
+    return render.FORMATS[shell.mode](result.columns, result.rows)
+
+
+# ---------------------------------------------------------------- dot commands
+
+
+def _command(shell: Shell, text: str) -> None:
+    name, _, argument = text[1:].partition(" ")
+    command = COMMANDS.get(name.lower())
+    if command is None:
+        shell.complain(f".{name} is unknown; .help lists the commands.")
+        return
+    try:
+        command[1](shell, argument.strip().rstrip(";").strip())
+    except (LakeError, duckdb.Error, OSError) as error:
+        shell.complain(script.error_text(error))
+
+
+def _tables(shell: Shell, argument: str) -> None:
+    rows = [(name, path) for name, path in shell.con.tables.items() if not argument or argument.lower() in name.lower()]
+    others = script.execute(
+        shell.con,
+        "SELECT table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
+        "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1",
+    )
+    known = {n.lower() for n, _ in rows}
+    rows += [(str(n), "") for (n,) in others.rows if str(n).lower() not in known and argument.lower() in str(n).lower()]
+    shell.say(render.table(("name", "hudi table at"), rows))
+
+
+def _schema(shell: Shell, argument: str) -> None:
+    names = [argument] if argument else list(shell.con.tables)
+    for name in names:
+        if not any(t.lower() == name.lower() for t in shell.con.tables):
+            shell.complain(f"{name} is not a Hudi table of this connection; DESCRIBE {name} shows other tables.")
+            return
+        columns = shell.con.duckdb.execute("FROM hudi_schema($1)", [name]).fetchall()
+        shell.say(f"{name}:")
+        for column, kind, nullable, key, partition, ordering in columns:
+            marks = [m for m, on in (("record key", key), ("partition", partition), ("ordering", ordering)) if on]
+            marks += [] if nullable else ["not null"]
+            shell.say(f"  {column} {kind}" + (f"  ({', '.join(marks)})" if marks else ""))
+
+
+def _mode(shell: Shell, argument: str) -> None:
+    if not argument:
+        shell.say(f"mode: {shell.mode}")
+    elif argument.lower() not in render.FORMATS:
+        shell.complain(f"mode {argument} is unknown; use {', '.join(render.FORMATS)}.")
+    else:
+        shell.mode = argument.lower()
+
+
+def _timer(shell: Shell, argument: str) -> None:
+    if argument.lower() not in ("on", "off", ""):
+        shell.complain(".timer on or .timer off")
+        return
+    shell.timer = argument.lower() == "on" if argument else not shell.timer
+
+
+def _read(shell: Shell, argument: str) -> None:
+    if not argument:
+        shell.complain(".read FILE")
+        return
+    text = Path(argument.strip("'\"")).expanduser().read_text(encoding="utf-8")
+    for piece in _inputs(text):
+        run_input(shell, piece)
+        if shell.failed:
+            return
+
+
+def _inputs(text: str) -> Iterator[str]:
+    """A script with dot commands as the inputs someone would type."""
+    waiting = ""
+    for line in text.splitlines(keepends=True):
+        if not waiting.strip() and line.lstrip().startswith("."):
+            yield line.strip()
+            continue
+        waiting += line
+        if is_complete(waiting):
+            if waiting.strip():
+                yield waiting
+            waiting = ""
+    if waiting.strip():
+        yield waiting
+
+
+def _output(shell: Shell, argument: str) -> None:
+    if shell.file is not None:
+        shell.file.close()
+        shell.file = None
+    if argument and argument.lower() != "stdout":
+        shell.file = Path(argument.strip("'\"")).expanduser().open("w", encoding="utf-8")
+
+
+def _help(shell: Shell, argument: str) -> None:
+    del argument
+    width = max(len(text) for text, _ in COMMANDS.values())
+    for name, (usage, _) in COMMANDS.items():
+        if name not in ("exit",):
+            shell.say(f"{usage:<{width}}  {_HELP[name]}")
+
+
+def _quit(shell: Shell, argument: str) -> None:
+    del argument
+    shell.running = False
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Shell, str], None]]] = {
+    "tables": (".tables [TEXT]", _tables),
+    "schema": (".schema [TABLE]", _schema),
+    "mode": (".mode [FORMAT]", _mode),
+    "timer": (".timer on|off", _timer),
+    "read": (".read FILE", _read),
+    "output": (".output [FILE]", _output),
+    "help": (".help", _help),
+    "quit": (".quit", _quit),
+    "exit": (".exit", _quit),
+}
+_HELP = {
+    "tables": "list tables and views whose name holds TEXT",
+    "schema": "columns of a Hudi table, or of all",
+    "mode": f"how results look: {', '.join(render.FORMATS)}",
+    "timer": "show how long statements take",
+    "read": "run a script",
+    "output": "write results to FILE, without FILE to the screen again",
+    "help": "this list; statements end with a semicolon",
+    "quit": "leave, as Ctrl-D does",
+}
+
+
+# ---------------------------------------------------------------- the terminal
+
+
+class SqlCompleter(Completer):
+    """Keywords, tables, columns and dot commands that begin with the word before the cursor."""
+
+    def __init__(self, con: Connection) -> None:
+        self._con = con
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """Candidates in the order: tables, columns, keywords."""
+        del complete_event
+        text = document.text_before_cursor
+        if text.lstrip().startswith("."):
+            yield from (Completion("." + c, -len(text.lstrip())) for c in COMMANDS if ("." + c).startswith(text.lstrip()))
+            return
+        word = document.get_word_before_cursor()
+        if word and not word.isspace():
+            yield from (Completion(c, -len(word)) for c in candidates(self._con, word))
+
+
+def candidates(con: Connection, word: str) -> list[str]:
+    """What a word may become."""
+    start = word.lower()
+    cursor = con.duckdb.cursor()
+    try:
+        names = cursor.execute(
+            "SELECT DISTINCT name FROM (SELECT table_name AS name, 0 AS kind FROM duckdb_tables() UNION ALL "
+            "SELECT view_name, 0 FROM duckdb_views() WHERE NOT internal UNION ALL "
+            "SELECT column_name, 1 FROM duckdb_columns() WHERE NOT internal UNION ALL "
+            "SELECT function_name, 2 FROM duckdb_functions() WHERE function_type = 'table_macro') "
+            "WHERE starts_with(lower(name), $1) ORDER BY name LIMIT 200",
+            [start],
+        ).fetchall()
+    finally:
+        cursor.close()
+    keywords = [k if word[:1].isupper() else k.lower() for k in KEYWORDS if k.lower().startswith(start)]
+    return [*(str(n) for (n,) in names), *keywords]
+
+
+def _enter_runs(text: str) -> bool:
+    """Whether Enter runs the input rather than adding a line."""
+    stripped = text.strip()
+    return not stripped or stripped.startswith(".") or is_complete(text)
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("enter", filter=Condition(lambda: _enter_runs(get_app().current_buffer.text)))
+    def run(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    return bindings
+
+
+def interactive(shell: Shell) -> None:
+    """Read and run until .quit or Ctrl-D."""
+    shell.interactive = True
+    history = Path.home() / HISTORY
+    try:
+        kept = FileHistory(str(history)) if history.parent.is_dir() else InMemoryHistory()
+        session: PromptSession[str] = PromptSession(
+            message="lakesql> ",
+            multiline=True,
+            prompt_continuation=lambda width, number, wrapped: " " * (width - 2) + "> ",
+            history=kept,
+            lexer=PygmentsLexer(SqlLexer),
+            completer=SqlCompleter(shell.con),
+            complete_while_typing=False,
+            key_bindings=_bindings(),
+        )
+        Console(file=shell.out).print(
+            f"lakesql: SQL on Hudi tables. {len(shell.con.tables)} tables in {shell.con.warehouse}. [dim].help for help[/dim]"
+        )
+        while shell.running:
+            try:
+                text = session.prompt()
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                break
+            if text.strip():
+                run_input(shell, text)
+    finally:
+        _output(shell, "")
+
+
+def batch(shell: Shell, text: str) -> bool:
+    """Run a script with dot commands up to its first error; whether all went well."""
+    try:
+        for piece in _inputs(text):
+            run_input(shell, piece)
+            if shell.failed:
+                return False
+            if not shell.running:
+                break
+    finally:
+        _output(shell, "")
+    return True
+
+
+def new_shell(con: Connection, mode: str = "table") -> Shell:
+    """A shell on standard output and error."""
+    return Shell(con, sys.stdout, sys.stderr, mode)

@@ -1,0 +1,207 @@
+"""`register(con)`: the table functions of lakesql on a DuckDB connection.
+
+A table function is a macro over `query(lakesql_plan(name, table, arguments, txid_current()))`; the scalar UDF returns
+the SQL of the read, which DuckDB binds in place, so projections and filters reach the Parquet scans. The macros live in
+the database (in a read-only one as TEMP macros of the connection) and views over them survive in a file: after
+reopening, `register` brings them back to life. The UDF is made once per DuckDB instance.
+
+To add a table function: one entry in TABLE_FUNCTIONS.
+"""
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from lakesql.errors import SQLError, Unsupported
+from lakesql.sql.cursor import string_value
+from lakesql.sql.instance import UDF, Arguments, Instance
+from lakesql.sql.lexer import IDENTIFIERS, tokens
+from lakesql.sql.results import table_sql
+from lakesql.table import inspect, read
+from lakesql.table.names import quote
+from lakesql.table.state import TableState
+
+Connection = duckdb.DuckDBPyConnection
+
+
+@dataclass(frozen=True, slots=True)
+class TableFunction:
+    """`parameters` as the macro declares them, `arguments` as SQL over them, and the planner that gets their texts."""
+
+    parameters: str
+    arguments: tuple[str, ...]
+    plan: Callable[[Connection, TableState, Arguments], str]
+
+
+def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    as_of, mode = arguments
+    return read.to_sql(cursor, read.plan(state, _time(as_of), (mode or "snapshot").lower()))
+
+
+def _read_optimized(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    return read.to_sql(cursor, read.plan(state, _time(arguments[0]), "read_optimized"))
+
+
+def _incremental(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    begin = _one_of("begin", arguments[0], "from_instant", arguments[2])
+    end = _one_of('"end"', arguments[1], "to_instant", arguments[3])
+    if begin is None:
+        raise SQLError(
+            f"hudi_incremental({state.name}): give begin, the time after which changes count, or 'earliest' for all."
+        )
+    return read.to_sql(cursor, read.plan_incremental(state, _time(begin) or begin, _time(end)))
+
+
+def _one_of(name: str, value: str | None, twin: str, twin_value: str | None) -> str | None:
+    if value is not None and twin_value is not None:
+        raise SQLError(f"hudi_incremental: {name} and {twin} mean the same; give one of them.")
+    return twin_value if value is None else value
+
+
+def _table_changes(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    kind = (arguments[0] or "").lower()
+    if kind == "cdc":
+        raise Unsupported(
+            f"hudi_table_changes({state.name}, 'cdc'): change data capture is not read yet. "
+            "Use 'latest_state' for the newest version of each changed row."
+        )
+    if kind != "latest_state":
+        raise SQLError(f"hudi_table_changes({state.name}): kind {arguments[0]!r} is unknown; use 'latest_state'.")
+    return _incremental(cursor, state, (arguments[1], arguments[2], None, None))
+
+
+def _inspected(give: Callable[[TableState, Arguments], pa.Table]) -> Callable[[Connection, TableState, Arguments], str]:
+    def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+        del cursor
+        return table_sql(give(state, arguments))
+
+    return plan
+
+
+def _time(text: str | None) -> str | None:
+    """A time as text, date or timestamp; DuckDB prints a zone as +00, which is completed to +00:00."""
+    if text is None:
+        return None
+    return re.sub(r"([+-]\d\d)$", r"\1:00", text) if ":" in text else text
+
+
+_SCAN = TableFunction("t, as_of := NULL, mode := 'snapshot'", ("as_of", "mode"), _scan)
+_CHANGES = TableFunction(
+    't, begin := NULL, "end" := NULL, from_instant := NULL, to_instant := NULL',
+    ("begin", '"end"', "from_instant", "to_instant"),
+    _incremental,
+)
+_TIMELINE = TableFunction(
+    "t, archived := false", ("archived",), _inspected(lambda s, a: inspect.timeline(s, a[0] == "true"))
+)
+_FILES = TableFunction(
+    "t, as_of := NULL, partition := NULL",
+    ("as_of", "partition"),
+    _inspected(lambda s, a: inspect.files(s, _time(a[0]), a[1])),
+)
+
+TABLE_FUNCTIONS: dict[str, TableFunction] = {
+    "hudi_scan": _SCAN,
+    "read_hudi": _SCAN,
+    "hudi_snapshot": _SCAN,
+    "hudi_read_optimized": TableFunction("t, as_of := NULL", ("as_of",), _read_optimized),
+    "hudi_incremental": _CHANGES,
+    "hudi_table_changes": TableFunction(
+        't, kind, begin := NULL, "end" := NULL', ("kind", "begin", '"end"'), _table_changes
+    ),
+    "hudi_timeline": _TIMELINE,
+    "hudi_query_timeline": _TIMELINE,
+    "hudi_files": _FILES,
+    "hudi_filesystem_view": _FILES,
+    "hudi_partitions": TableFunction("t", (), _inspected(lambda s, _: inspect.partitions(s))),
+    "hudi_properties": TableFunction("t", (), _inspected(lambda s, _: inspect.properties(s))),
+    "hudi_schema": TableFunction("t", (), _inspected(lambda s, _: inspect.schema(s))),
+    "hudi_log_blocks": TableFunction("t", (), _inspected(lambda s, _: inspect.log_blocks(s))),
+}
+
+_instances: dict[str, Instance] = {}
+"""By id, for good: DuckDB 1.5 calls into a freed function when the connection that made it was closed."""
+_kept: list[object] = []
+_lock = threading.RLock()
+
+
+def register(con: Connection) -> None:
+    """Give a DuckDB connection the table functions: `FROM hudi_scan('path')` and the others of TABLE_FUNCTIONS.
+
+    May be called again, for any connection or cursor of the instance, and after reopening a database file.
+    """
+    instance_of(con)
+
+
+def instance_of(con: Connection) -> Instance:
+    """The instance a connection belongs to; it is registered when it was not."""
+    with _lock:
+        instance = _find(con)
+        if instance is None:
+            instance = Instance(con, {name: f.plan for name, f in TABLE_FUNCTIONS.items()})
+            udf = instance.plan
+            kinds: list[Any] = ["VARCHAR", "VARCHAR", "VARCHAR[]", "BIGINT"]
+            nulls: Any = "special"  # DuckDB 1.5 and 2 declare other types and both take the text
+            con.create_function(UDF, udf, kinds, "VARCHAR", null_handling=nulls)
+            _instances[instance.id] = instance
+            _kept.append(udf)
+            for name, path in _known_views(con):
+                instance.add(name, path)
+            missing = set(TABLE_FUNCTIONS)
+        else:
+            missing = set(TABLE_FUNCTIONS) - _macros(con)
+        if missing:
+            _create_macros(con, missing)
+        return instance
+
+
+def _find(con: Connection) -> Instance | None:
+    if not con.execute(f"SELECT 1 FROM duckdb_functions() WHERE function_name = '{UDF}' LIMIT 1").fetchall():
+        return None
+    return _instances[con.execute(f"SELECT {UDF}(NULL, NULL, NULL, 0)").fetchall()[0][0]]
+
+
+def _macros(con: Connection) -> set[str]:
+    rows = con.execute("SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'table_macro'")
+    return {name for (name,) in rows.fetchall()}
+
+
+def _create_macros(con: Connection, names: set[str]) -> None:
+    temp = "TEMP " if read_only(con) else ""
+    for name in sorted(names):
+        con.execute(f"CREATE OR REPLACE {temp}MACRO {macro_sql(name, TABLE_FUNCTIONS[name])}")
+
+
+def macro_sql(name: str, function: TableFunction) -> str:
+    """The definition of a table function, behind CREATE MACRO."""
+    arguments = ", ".join(f"{a}::VARCHAR" for a in function.arguments)
+    listed = f"[{arguments}]" if arguments else "[]::VARCHAR[]"
+    call = f"{UDF}('{name}', t::VARCHAR, {listed}, txid_current()::BIGINT)"
+    return f"{quote(name)}({function.parameters}) AS TABLE SELECT * FROM query({call})"
+
+
+def read_only(con: Connection) -> bool:
+    """Whether the connection's database refuses new views and macros; TEMP ones are made instead."""
+    sql = "SELECT readonly FROM duckdb_databases() WHERE database_name = current_database()"
+    return bool(con.execute(sql).fetchall()[0][0])
+
+
+def _known_views(con: Connection) -> list[tuple[str, str]]:
+    """(name, path) of the views that an earlier session left: SELECT * FROM hudi_scan('path') and nothing else."""
+    views = con.execute(
+        "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal AND contains(sql, 'hudi_scan(') ORDER BY 1"
+    ).fetchall()
+    found = []
+    for name, sql in views:
+        words = [t for t in tokens(sql) if t.text != ";"]
+        at = next((i for i, t in enumerate(words) if t.word == "AS"), len(words))
+        body = words[at + 1 :]
+        texts = [t.text.lower() if t.kind in IDENTIFIERS else t.text for t in body]
+        if len(body) == 7 and texts[:5] == ["select", "*", "from", "hudi_scan", "("] and body[5].kind == "string":
+            found.append((name, string_value(body[5])))
+    return found

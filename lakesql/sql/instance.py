@@ -1,0 +1,185 @@
+"""What lakesql keeps per DuckDB instance: which names are Hudi tables, and which state of a table a transaction sees.
+
+All connections and cursors of one instance share an `Instance`; it is found again through the UDF itself, which answers a
+call without arguments with the instance's id. A snapshot is kept per (path, transaction id), so a statement sees one
+instant of a table however often it names it, and so does everything between BEGIN and COMMIT. States that are equal are
+one object, so thousands of transactions cost no more than the distinct states they saw.
+
+The planner needs a DuckDB connection: a cursor of the one that was registered, or, when that is gone, of a spare one.
+"""
+
+import threading
+import uuid
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import duckdb
+
+from lakesql.errors import LakeError
+from lakesql.storage import Storage, open_storage
+from lakesql.table import read
+from lakesql.table.names import literal
+from lakesql.table.scan import empty_sql
+from lakesql.table.state import TableState, load
+
+UDF = "lakesql_plan"
+SNAPSHOTS_MAX = 10_000
+QUERIES_MAX = 128
+
+Arguments = tuple[str | None, ...]
+Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], str]
+
+
+class Instance:
+    """The state of lakesql in one DuckDB instance."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, planners: dict[str, Planner]) -> None:
+        self.id = uuid.uuid4().hex
+        self.last_error: LakeError | None = None
+        self._planners = planners
+        self._con = weakref.ref(con)
+        self._names: dict[str, tuple[str, str]] = {}  # lower case -> (name as given, path)
+        self._lock = threading.RLock()
+        self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()
+        self._newest: dict[str, TableState] = {}
+        self._queries: OrderedDict[tuple[str, str, Arguments, int], str] = OrderedDict()
+        self._thread = threading.local()
+
+    def adopt(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Plan with cursors of this connection from now on."""
+        self._con = weakref.ref(con)
+
+    # ------------------------------------------------------------ names
+
+    def add(self, name: str, path: str) -> None:
+        """Let `name` mean the table at `path`."""
+        with self._lock:
+            self._names[name.lower()] = name, path
+
+    def remove(self, name: str) -> None:
+        """Forget a name."""
+        with self._lock:
+            self._names.pop(name.lower(), None)
+
+    def path_of(self, name: str) -> str | None:
+        """The path behind a name, None for an unknown one."""
+        found = self._names.get(name.lower())
+        return found[1] if found else None
+
+    def tables(self) -> dict[str, str]:
+        """Name -> path of every table known, sorted by name."""
+        return dict(sorted(self._names.values()))
+
+    # ------------------------------------------------------------ snapshots
+
+    def snapshot(self, table: str, transaction: int) -> TableState:
+        """The state of a table, by name or path, that this transaction sees; looked up at its first use.
+
+        Raises TableError, FormatError or Unsupported as `state.load` does.
+        """
+        path = self.path_of(table) or _full_path(table)
+        key = path, transaction
+        with self._lock:
+            known = self._snapshots.get(key)
+            if known is not None:
+                self._snapshots.move_to_end(key)
+                return known
+            storage = self._newest[path].storage if path in self._newest else open_storage(path)
+        found = load(storage)
+        with self._lock:
+            newest = self._newest.get(path)
+            if newest is not None and newest == found:
+                found = newest
+            self._newest[path] = found
+            # Another thread cannot have the same transaction, but a name and a path may lead here at once.
+            found = self._snapshots.setdefault(key, found)
+            while len(self._snapshots) > SNAPSHOTS_MAX:
+                self._snapshots.popitem(last=False)
+        return found
+
+    def storage(self, table: str) -> Storage:
+        """The storage of a table by name or path."""
+        return open_storage(self.path_of(table) or _full_path(table))
+
+    def forget(self) -> None:
+        """Drop every state and query kept; they are looked up again when asked for."""
+        with self._lock:
+            self._snapshots.clear()
+            self._newest.clear()
+            self._queries.clear()
+
+    # ------------------------------------------------------------ the UDF
+
+    def plan(self, function: str | None, table: str | None, arguments: list[str | None], transaction: int) -> str:
+        """The SQL that a table function stands for; of an error, SQL that fails at bind with its text alone."""
+        if function is None:
+            return self.id
+        try:
+            if table is None:
+                raise LakeError(f"{function}: the table is NULL. Give a path, or the name of a table.")
+            return self._query(function, table, tuple(arguments), transaction)
+        except LakeError as error:
+            self.last_error = error
+            return f"FROM query(error({literal(str(error))}))"
+        except (OSError, duckdb.Error) as error:
+            return f"FROM query(error({literal(f'{function}({table}): {error}')}))"
+
+    @contextmanager
+    def columns_only(self) -> Iterator[None]:
+        """Within, scans planned by this thread give a table's columns and no rows: enough to make a view."""
+        self._thread.columns_only = True
+        try:
+            yield
+        finally:
+            self._thread.columns_only = False
+
+    def _query(self, function: str, table: str, arguments: Arguments, transaction: int) -> str:
+        key = function, table, arguments, transaction
+        with self._lock:
+            known = self._queries.get(key)
+        if known is not None:
+            return known
+        state = self.snapshot(table, transaction)
+        if getattr(self._thread, "columns_only", False):
+            schema = read.plan(state).schema
+            return empty_sql(schema, schema.names)
+        with self.cursor() as cursor:
+            text = self._planners[function](cursor, state, arguments)
+        with self._lock:
+            self._queries[key] = text
+            while len(self._queries) > QUERIES_MAX:
+                self._queries.popitem(last=False)
+        return text
+
+    @contextmanager
+    def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for statements of our own, closed at the end. Never the user's: that one is busy."""
+        con = self._con()
+        try:
+            cursor = con.cursor() if con is not None else _spare().cursor()
+        except duckdb.Error:
+            cursor = _spare().cursor()
+        try:
+            cursor.execute("SET TimeZone = 'UTC'")
+            yield cursor
+        finally:
+            cursor.close()
+
+
+def _full_path(text: str) -> str:
+    return open_storage(text).uri
+
+
+_spare_con: duckdb.DuckDBPyConnection | None = None
+_spare_lock = threading.Lock()
+
+
+def _spare() -> duckdb.DuckDBPyConnection:
+    """A connection of our own, for instances whose registered connection was closed while others go on."""
+    global _spare_con  # noqa: PLW0603
+    with _spare_lock:
+        if _spare_con is None:
+            _spare_con = duckdb.connect(":memory:")
+        return _spare_con

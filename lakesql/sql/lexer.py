@@ -1,0 +1,143 @@
+"""SQL text as tokens with positions, and a script as statements.
+
+Just enough of a lexer to find our statements and the borders of their clauses; what lies between the borders stays the
+user's text, byte for byte, and is parsed by DuckDB. It follows DuckDB: `''` and `""` are the only escapes (but `E'..'`
+knows backslashes), `$tag$ .. $tag$` quotes, block comments nest. Spark's backticks are tokens of their own kind. A quote
+or comment that does not end becomes one token of kind `open`, so that nothing is ever refused here.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakesql.errors import SQLError
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>    \s+ | --[^\n]* )
+  | (?P<comment>  /\* )
+  | (?P<escaped>  [eE]'(?:\\.|''|[^'\\])*' )
+  | (?P<string>   '(?:''|[^'])*' )
+  | (?P<dollar>   \$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$ )
+  | (?P<quoted>   "(?:""|[^"])*" )
+  | (?P<backtick> `(?:``|[^`])*` )
+  | (?P<param>    \?\d* | \$\w+ )
+  | (?P<number>   (?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?\w* )
+  | (?P<word>     [^\W\d][\w$]* )
+  | (?P<op>       ::|=>|:=|->>|->|<=|>=|<>|!=|\|\|)
+  | (?P<open>     ['"`].* )
+  | (?P<other>    . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_KINDS = {"escaped": "string", "dollar": "string", "other": "op"}
+
+IDENTIFIERS = ("word", "quoted", "backtick")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token. `kind` is word, quoted, backtick, string, number, param, op or open."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """Upper-case text of a bare word, '' for everything else: what keywords are compared with."""
+        return self.text.upper() if self.kind == "word" else ""
+
+    @property
+    def name(self) -> str:
+        """The identifier this token spells, without its quotes."""
+        if self.kind == "quoted":
+            return self.text[1:-1].replace('""', '"')
+        if self.kind == "backtick":
+            return self.text[1:-1].replace("``", "`")
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One statement of a script: its text without the semicolon, and where it starts."""
+
+    text: str
+    start: int
+    tokens: tuple[Token, ...]
+    """Positions count from the start of the script."""
+
+
+def tokens(text: str) -> list[Token]:
+    """The tokens of a text, without blanks and comments."""
+    return list(_scan(text))
+
+
+def _scan(text: str) -> Iterator[Token]:
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        assert match is not None, "the last alternative takes any character"
+        kind = match.lastgroup or ""
+        if kind == "tag":
+            kind = "dollar"
+        end = match.end()
+        if kind == "comment":
+            closed = _comment_end(text, at)
+            end = len(text) if closed is None else closed
+            if closed is None:
+                yield Token("open", text[at:], at, end)
+        elif kind != "space":
+            yield Token(_KINDS.get(kind, kind), text[at:end], at, end)
+        at = end
+
+
+def _comment_end(text: str, start: int) -> int | None:
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return None
+
+
+def split(text: str) -> list[Piece]:
+    """The statements of a script. Empty ones are left out; comments stay with the statement that follows them."""
+    pieces: list[Piece] = []
+    start, held = 0, list[Token]()
+    for token in _scan(text):
+        if token.kind == "op" and token.text == ";":
+            if held:
+                pieces.append(Piece(text[start : token.start], start, tuple(held)))
+            start, held = token.end, []
+        else:
+            held.append(token)
+    if held:
+        pieces.append(Piece(text[start:], start, tuple(held)))
+    return pieces
+
+
+def is_complete(text: str) -> bool:
+    """Whether a shell should run what was typed: it ends with a semicolon outside of quotes, or holds nothing."""
+    found = tokens(text)
+    return not found or (found[-1].kind == "op" and found[-1].text == ";")
+
+
+def line_and_column(text: str, position: int) -> tuple[int, int]:
+    """Both counted from 1."""
+    breaks = [m.end() for m in re.finditer(r"\n", text)]
+    line = bisect_right(breaks, position)
+    return line + 1, position - (breaks[line - 1] if line else 0) + 1
+
+
+def error_at(message: str, text: str, position: int) -> SQLError:
+    """A SQLError that ends with line, column and the line itself, marked."""
+    line, column = line_and_column(text, position)
+    shown = text.split("\n")[line - 1].rstrip()
+    if len(shown) > 160:
+        cut = max(0, column - 80)
+        shown, column = shown[cut : cut + 160], column - cut
+    return SQLError(f"{message}\nline {line}, column {line_and_column(text, position)[1]}:\n  {shown}\n  {' ' * (column - 1)}^")

@@ -1,0 +1,167 @@
+"""The statements lakesql runs itself, one frozen class each: what `statements.parse` makes and `connection` runs.
+
+Expressions, conditions and queries are the user's text, cut out of the statement and not looked into; `Text` keeps where
+each piece came from, so that an error can point at it. Names are tuples of identifiers without quotes, outermost first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of a statement and its position there."""
+
+    sql: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Not ours: goes to DuckDB as it is."""
+
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`column = value`, or one column of an INSERT with its value."""
+
+    column: str
+    value: Text
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One WHEN of a MERGE. `assignments` is None for `*` and for actions that set nothing."""
+
+    kind: str  # matched, not_matched, by_source
+    action: str  # update, delete, insert, nothing
+    condition: Text | None
+    assignments: tuple[Assignment, ...] | None
+    start: int
+    by_position: bool = False
+    """INSERT VALUES without a column list: the columns are the table's, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """MERGE INTO. `on` or `using_columns` is set."""
+
+    target: Name
+    alias: str
+    source: Text
+    source_alias: str | None
+    on: Text | None
+    using_columns: tuple[str, ...]
+    clauses: tuple[Clause, ...]
+    ctes: str
+    spark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE t SET ... WHERE."""
+
+    target: Name
+    alias: str
+    assignments: tuple[Assignment, ...]
+    where: Text | None
+    ctes: str
+    spark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETE FROM t WHERE."""
+
+    target: Name
+    alias: str
+    where: Text | None
+    ctes: str
+    spark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO / OVERWRITE. A partition without value is dynamic: its values come from the query."""
+
+    target: Name
+    columns: tuple[str, ...] | None
+    by_name: bool
+    overwrite: bool
+    partition: tuple[tuple[str, Text | None], ...]
+    source: Text
+    ctes: str
+    spark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """TRUNCATE TABLE t."""
+
+    target: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of CREATE TABLE, or one that PARTITIONED BY defines with a type."""
+
+    name: str
+    type: Text
+    nullable: bool
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE ... USING hudi."""
+
+    target: Name
+    if_not_exists: bool
+    columns: tuple[Column, ...]
+    partitioned_by: tuple[str, ...]
+    location: str | None
+    comment: str | None
+    properties: Mapping[str, str]
+    query: Text | None
+    spark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE t."""
+
+    target: Name
+    if_exists: bool
+    purge: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShowProperties:
+    """SHOW TBLPROPERTIES t [('key')]."""
+
+    target: Name
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetSetting:
+    """SET hoodie.x = y; without a value it shows the setting."""
+
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetSetting:
+    """RESET hoodie.x; without a key all of them."""
+
+    key: str | None
+
+
+Change = Merge | Update | Delete | Insert | Truncate
+Statement = Change | CreateTable | DropTable | ShowProperties | SetSetting | ResetSetting | Passed

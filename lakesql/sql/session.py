@@ -1,0 +1,102 @@
+"""What the running of a statement needs: the DuckDB connection, the tables known, the settings; and a few questions to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+
+from lakesql.errors import LakeError, SQLError, TableError
+from lakesql.sql.instance import Instance
+from lakesql.sql.nodes import Name
+from lakesql.storage import open_storage
+from lakesql.write import WriteResult
+
+_SCHEMAS = {"main", "default", "spark_catalog"}
+
+TABLE_PREFIXES = (
+    "hoodie.table.",
+    "hoodie.record.merge.",
+    "hoodie.keygen.",
+    "hoodie.timeline.",
+    "hoodie.bootstrap.",
+    "hoodie.populate.meta.fields",
+    "hoodie.compaction.payload.class",
+    "hoodie.compaction.record.merger.strategy",
+    "hoodie.archivelog.folder",
+    "hoodie.database.name",
+    "hoodie.partition.metafile.use.base.format",
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+    "hoodie.datasource.write.drop.partition.columns",
+    "hoodie.datasource.write.slash.separated.date.partitioning",
+)
+"""Keys of hoodie.properties that say what a table is; every other key there is a setting for its writers."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection of the user. `settings`: what SET hoodie.x = y left, by key."""
+
+    con: duckdb.DuckDBPyConnection
+    instance: Instance
+    warehouse: str
+    read_only: bool
+    database: str
+    settings: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, LakeError] = field(default_factory=dict)
+    """Tables of the warehouse that cannot be read, by lower-case name."""
+    last_result: WriteResult | None = None
+
+    def path_of(self, name: Name) -> str | None:
+        """The path of the Hudi table a name means; None when it means none of ours."""
+        if len(name) == 2 and name[0].lower() == "hudi" and ("/" in name[1] or name[1].startswith(".")):
+            return open_storage(name[1]).uri
+        if all(part.lower() in _SCHEMAS or part.lower() == self.database.lower() for part in name[:-1]):
+            return self.instance.path_of(name[-1])
+        return None
+
+    def is_hudi(self, name: Name) -> bool:
+        """Whether a name means a Hudi table."""
+        return self.path_of(name) is not None
+
+    def require_path(self, name: Name) -> str:
+        """The path of the Hudi table a name means; TableError when there is none."""
+        path = self.path_of(name)
+        if path is None:
+            known = ", ".join(self.instance.tables()) or "none"
+            raise TableError(f"{'.'.join(name)} is not a Hudi table of this connection; known: {known}.")
+        return path
+
+    def plain_name(self, name: Name) -> str:
+        """The last part of the name of a new table; SQLError for a schema, there are none."""
+        wrong = [part for part in name[:-1] if part.lower() not in _SCHEMAS and part.lower() != self.database.lower()]
+        if wrong:
+            raise SQLError(f"{'.'.join(name)}: Hudi tables live in the schema main; leave {wrong[0]} out.")
+        return name[-1]
+
+    def managed_path(self, name: str) -> str:
+        """Where a table without LOCATION lies."""
+        return open_storage(str(Path(self.warehouse) / name)).uri
+
+    def write_settings(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The settings of a write: those stored with the table, then those of the session."""
+        stored = {k: v for k, v in properties.items() if k.startswith("hoodie.") and not k.startswith(TABLE_PREFIXES)}
+        return stored | {k: v for k, v in self.settings.items() if k.startswith("hoodie.")}
+
+    def drain(self) -> None:
+        """Give up a result of the connection that was not fetched to its end."""
+        self.con.execute("SELECT 1").fetchall()
+
+    def in_transaction(self) -> bool:
+        """Whether the connection is between BEGIN and COMMIT: then two statements have one transaction id."""
+        first, second = (self.con.execute("SELECT txid_current()").fetchall()[0][0] for _ in range(2))
+        return bool(first == second)
+
+    def require_no_transaction(self, what: str) -> None:
+        """SQLError inside of BEGIN ... COMMIT: a Hudi commit cannot be taken back by ROLLBACK."""
+        if self.in_transaction():
+            raise SQLError(
+                f"{what} inside a transaction: each statement on a Hudi table is a commit of its own and ROLLBACK could "
+                "not take it back. COMMIT or ROLLBACK first, then run the statement."
+            )

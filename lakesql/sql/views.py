@@ -1,0 +1,99 @@
+"""The views of a table on a connection: `t`, for Merge-on-Read also `t_ro` and `t_rt`, and the macro `t_changes`.
+
+Each is a call of a table function with the table's path, so it is planned anew at every statement, and a view kept in a
+database file works again once lakesql is registered. Making a view reads no data: meanwhile the planner gives the
+columns alone.
+"""
+
+import duckdb
+
+from lakesql.errors import LakeError, TableError
+from lakesql.sql.functions import read_only
+from lakesql.sql.session import Session
+from lakesql.storage import open_storage
+from lakesql.table.names import literal, quote
+from lakesql.table.state import PROPERTIES, read_config
+
+_COMPANIONS = ("_ro", "_rt")
+
+
+def find_tables(warehouse: str) -> dict[str, str]:
+    """Folder name -> path of every Hudi table directly in the warehouse folder."""
+    storage = open_storage(warehouse)
+    _, folders = storage.list("")
+    return {f: f"{storage.uri}/{f}" for f in folders if storage.stat(f"{f}/{PROPERTIES}") is not None}
+
+
+def add_warehouse(session: Session) -> None:
+    """Views for the tables of the warehouse. One that cannot be read is remembered with its error."""
+    for name, path in find_tables(session.warehouse).items():
+        try:
+            add(session, name, path)
+        except LakeError as error:
+            session.problems[name.lower()] = error
+
+
+def add(session: Session, name: str, path: str) -> None:
+    """Make the views of a table and remember its name.
+
+    TableError when the database has something else of that name, or the errors of opening the table.
+    """
+    con, temp = session.con, "TEMP " if read_only(session.con) else ""
+    is_mor = read_config(open_storage(path)).is_mor
+    taken = _foreign(session, name)
+    if taken:
+        raise TableError(
+            f"{name}: the database has a {taken} of this name, the Hudi table at {path} stays without a view. "
+            f"Read it with hudi_scan({literal(path)}), or rename one of the two."
+        )
+    bodies = {name: f"hudi_scan({literal(path)})"}
+    if is_mor:
+        # Not hudi_scan: views that call it are how the names of tables are found again in a database file.
+        bodies[name + "_ro"] = f"hudi_read_optimized({literal(path)})"
+        bodies[name + "_rt"] = f"hudi_snapshot({literal(path)})"
+    with session.instance.columns_only():
+        for view, body in bodies.items():
+            if view != name and _foreign(session, view):
+                continue
+            try:
+                con.execute(f"CREATE OR REPLACE {temp}VIEW {quote(view)} AS SELECT * FROM {body}")
+            except duckdb.InvalidInputException as error:
+                raise _cause(session, error) from error
+    changes = f"SELECT * FROM hudi_incremental({literal(path)}, begin, \"end\" := \"end\")"
+    con.execute(f'CREATE OR REPLACE {temp}MACRO {quote(name + "_changes")}(begin, "end" := NULL) AS TABLE {changes}')
+    session.instance.add(name, path)
+    session.problems.pop(name.lower(), None)
+
+
+def _cause(session: Session, error: duckdb.Error) -> Exception:
+    last = session.instance.last_error
+    return last if last is not None and str(last) in str(error) else error
+
+
+def drop(session: Session, name: str) -> None:
+    """Remove the views of a table and forget its name."""
+    for view in (name, *(name + c for c in _COMPANIONS)):
+        if _kind(session, view) == "view" and not _foreign(session, view):
+            session.con.execute(f"DROP VIEW IF EXISTS {quote(view)}")
+    session.con.execute(f"DROP MACRO TABLE IF EXISTS {quote(name + '_changes')}")
+    session.instance.remove(name)
+
+
+def _foreign(session: Session, name: str) -> str:
+    """'table' or 'view' when the database has something of that name that is not a view of ours, else ''."""
+    kind = _kind(session, name)
+    if kind != "view":
+        return kind
+    rows = session.con.execute(
+        "SELECT sql FROM duckdb_views() WHERE lower(view_name) = ? AND schema_name = 'main'", [name.lower()]
+    ).fetchall()
+    return "" if all("hudi_" in sql for (sql,) in rows) else "view"
+
+
+def _kind(session: Session, name: str) -> str:
+    rows = session.con.execute(
+        "SELECT 'table' FROM duckdb_tables() WHERE lower(table_name) = $1 AND schema_name = 'main' "
+        "UNION ALL SELECT 'view' FROM duckdb_views() WHERE lower(view_name) = $1 AND schema_name = 'main'",
+        [name.lower()],
+    ).fetchall()
+    return str(rows[0][0]) if rows else ""

@@ -1,0 +1,407 @@
+"""Bytes by path below one root: the only module that opens a file.
+
+A `Storage` reads ranges, lists folders and puts objects; nobody above it knows whether a path is a file or an entry
+of a dict. Paths are relative to the root and separated by '/'. The two promises Hudi's timeline rests on
+(hudi-format 2.11) are kept here: a name appears with its whole content or not at all, and of two writers that
+create one name exactly one wins. On a local disk that is a temporary file in the same folder, moved (`put`) or
+hard-linked (`put_if_absent`) to its name. Hadoop's checksum side files (`.NAME.crc`) are never shown, and a
+stale one is removed before its file changes, because Hadoop refuses a file whose side file does not fit.
+Data files are read and written by DuckDB itself, at the paths that `data_path` and `create` hand out.
+Not here: object stores, retries, caching, and anything that knows what a file means.
+"""
+
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from filelock import FileLock, Timeout
+
+from lakesql.errors import CommitConflict, TableError, Unsupported
+
+LOCK_FOLDER = ".hoodie/.locks"
+TEMPORARY = ".lakesql-tmp-"
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One stored file. `path` is relative to the storage root."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Storage(ABC):
+    """The one protocol of the package; `requests` counts the calls by kind: read, list, put, delete."""
+
+    uri: str
+    """Absolute path (or name) of the root, without a trailing slash."""
+    requests: Counter[str]
+
+    @abstractmethod
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """The bytes from `start` on, at most `length`. FileNotFoundError when the file is missing."""
+
+    @abstractmethod
+    def stat(self, path: str) -> FileInfo | None:
+        """Size and time of a file; None when there is no file of that name (a folder is no file)."""
+
+    @abstractmethod
+    def list(self, folder: str) -> tuple[list[FileInfo], list[str]]:
+        """Files directly in `folder` and the names of its sub-folders, both sorted; a missing folder is empty."""
+
+    @abstractmethod
+    def put(self, path: str, data: bytes) -> None:
+        """Write or replace a file atomically; folders on the way are made."""
+
+    @abstractmethod
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Write a new file atomically; False (and nothing changed) when the name is taken."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file and its checksum side file; a missing one is fine."""
+
+    @abstractmethod
+    def delete_tree(self, folder: str) -> None:
+        """Remove a folder with everything below it; a missing one is fine."""
+
+    @abstractmethod
+    def data_path(self, path: str) -> str:
+        """What DuckDB and pyarrow open to read this file."""
+
+    @abstractmethod
+    def create(self, path: str) -> str:
+        """Make the folders for a new data file and return the path that DuckDB writes it to."""
+
+    @abstractmethod
+    def lock(self, name: str, wait_s: float) -> AbstractContextManager[None]:
+        """Hold the lock `name` of this root against all threads and processes of the machine, not re-entrant.
+
+        CommitConflict when it is not free within `wait_s` seconds.
+        """
+
+    def walk(self, folder: str, skip: Callable[[str], bool] = lambda _: False) -> Iterator[FileInfo]:
+        """All files below `folder`, one listing per sub-folder; `skip(path of a folder)` leaves that folder out."""
+        waiting = [folder]
+        while waiting:
+            current = waiting.pop()
+            files, folders = self.list(current)
+            yield from files
+            paths = (_join(current, name) for name in reversed(folders))
+            waiting.extend(path for path in paths if not skip(path))
+
+
+def open_storage(uri: str) -> Storage:
+    """The storage for a plain path or a file:// address; any other scheme raises Unsupported."""
+    parts = urlsplit(uri)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise Unsupported(f"{uri}: file:// addresses of another machine. Use a local path.")
+        return LocalStorage(unquote(parts.path))
+    # One letter before ':' is a drive, not a scheme.
+    if "://" in uri and len(parts.scheme) > 1:
+        raise Unsupported(
+            f"{uri}: storage scheme '{parts.scheme}' is not supported. lakesql reads and writes local paths; "
+            "mount the bucket or copy the table, and pass a plain path or file:///path."
+        )
+    return LocalStorage(uri)
+
+
+class LocalStorage(Storage):
+    """A folder of the local file system."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.uri = str(Path(root).expanduser().absolute()).rstrip("/") or "/"
+        self.requests = Counter()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self.uri!r})"
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        self.requests["read"] += 1
+        with Path(self._full(path)).open("rb") as file:
+            if start:
+                file.seek(start)
+            return file.read() if length is None else file.read(length)
+
+    def stat(self, path: str) -> FileInfo | None:
+        self.requests["read"] += 1
+        full = Path(self._full(path))
+        try:
+            found = full.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if full.is_dir():
+            return None
+        return FileInfo(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def list(self, folder: str) -> tuple[list[FileInfo], list[str]]:
+        self.requests["list"] += 1
+        prefix = f"{folder}/" if folder else ""
+        files: list[FileInfo] = []
+        folders: list[str] = []
+        try:
+            entries = os.scandir(self._full(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return files, folders
+        with entries:
+            for entry in entries:
+                if _hidden_from_listings(entry.name):
+                    continue
+                # A file may vanish between the listing and its stat; then it is not there.
+                with suppress(FileNotFoundError):
+                    if entry.is_dir():
+                        folders.append(entry.name)
+                    else:
+                        found = entry.stat()
+                        info = FileInfo(prefix + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+                        files.append(info)
+        return sorted(files, key=lambda info: info.path), sorted(folders)
+
+    def put(self, path: str, data: bytes) -> None:
+        self.requests["put"] += 1
+        target = Path(self._full(path))
+        temporary = _write_temporary(target, data)
+        try:
+            _checksum_file(target).unlink(missing_ok=True)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        self.requests["put"] += 1
+        target = Path(self._full(path))
+        if target.exists():
+            return False
+        temporary = _write_temporary(target, data)
+        try:
+            _checksum_file(target).unlink(missing_ok=True)
+            return _link(temporary, target, data)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def delete(self, path: str) -> None:
+        self.requests["delete"] += 1
+        target = Path(self._full(path))
+        _checksum_file(target).unlink(missing_ok=True)
+        with suppress(NotADirectoryError):
+            target.unlink(missing_ok=True)
+
+    def delete_tree(self, folder: str) -> None:
+        self.requests["delete"] += 1
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._full(folder))
+
+    def data_path(self, path: str) -> str:
+        return self._full(path)
+
+    def create(self, path: str) -> str:
+        self.requests["put"] += 1
+        target = Path(self._full(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _checksum_file(target).unlink(missing_ok=True)
+        return str(target)
+
+    @contextmanager
+    def lock(self, name: str, wait_s: float) -> Iterator[None]:
+        target = Path(self._full(f"{LOCK_FOLDER}/{name}.lock"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        holder = target.with_name(target.name + ".holder")
+        lock = FileLock(target)
+        try:
+            lock.acquire(timeout=wait_s)
+        except Timeout:
+            raise CommitConflict(_lock_text(self.uri, name, wait_s, _holder_text(holder))) from None
+        try:
+            holder.write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}))
+            yield
+        finally:
+            holder.unlink(missing_ok=True)
+            lock.release()
+
+    def _full(self, path: str) -> str:
+        return f"{self.uri}/{_checked(path, self.uri)}" if path else self.uri
+
+
+class MemoryStorage(Storage):
+    """A dict of paths, for tests of everything that does not hand files to DuckDB."""
+
+    def __init__(self, name: str = "memory", clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self.uri = f"memory://{name}"
+        self.requests = Counter()
+        self.files: dict[str, tuple[bytes, int]] = {}
+        self._clock_ms = clock_ms
+        self._guard = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        self.requests["read"] += 1
+        if path not in self.files:
+            raise FileNotFoundError(f"{self.uri}/{path}")
+        data = self.files[path][0]
+        return data[start:] if length is None else data[start : start + length]
+
+    def stat(self, path: str) -> FileInfo | None:
+        self.requests["read"] += 1
+        found = self.files.get(path)
+        return found and FileInfo(path, len(found[0]), found[1])
+
+    def list(self, folder: str) -> tuple[list[FileInfo], list[str]]:
+        self.requests["list"] += 1
+        prefix = f"{folder}/" if folder else ""
+        files: list[FileInfo] = []
+        folders: set[str] = set()
+        for path, (data, modified_ms) in sorted(self.files.items()):
+            name, slash, _ = path.removeprefix(prefix).partition("/")
+            if not path.startswith(prefix) or _hidden_from_listings(name):
+                continue
+            if slash:
+                folders.add(name)
+            else:
+                files.append(FileInfo(path, len(data), modified_ms))
+        return files, sorted(folders)
+
+    def put(self, path: str, data: bytes) -> None:
+        self.requests["put"] += 1
+        with self._guard:
+            self._store(path, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        self.requests["put"] += 1
+        with self._guard:
+            if path in self.files:
+                return False
+            self._store(path, data)
+            return True
+
+    def delete(self, path: str) -> None:
+        self.requests["delete"] += 1
+        with self._guard:
+            self.files.pop(path, None)
+            self.files.pop(_checksum_path(path), None)
+
+    def delete_tree(self, folder: str) -> None:
+        self.requests["delete"] += 1
+        prefix = f"{folder}/" if folder else ""
+        with self._guard:
+            self.files = {path: found for path, found in self.files.items() if not path.startswith(prefix)}
+
+    def data_path(self, path: str) -> str:
+        raise Unsupported(f"{self.uri}/{path}: DuckDB cannot open files of an in-memory storage. Use a local path.")
+
+    def create(self, path: str) -> str:
+        raise Unsupported(f"{self.uri}/{path}: DuckDB cannot write into an in-memory storage. Use a local path.")
+
+    @contextmanager
+    def lock(self, name: str, wait_s: float) -> Iterator[None]:
+        with self._guard:
+            lock = self._locks.setdefault(name, threading.Lock())
+        if not lock.acquire(timeout=wait_s):
+            raise CommitConflict(_lock_text(self.uri, name, wait_s, "another thread of this process"))
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _store(self, path: str, data: bytes) -> None:
+        self.files.pop(_checksum_path(path), None)
+        self.files[_checked(path, self.uri)] = (bytes(data), self._clock_ms())
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _checked(path: str, uri: str) -> str:
+    """A path from a commit may hold '..' (hudi-rs writes such partitions); following it would leave the table."""
+    if path.startswith("/") or ".." in path.split("/"):
+        raise TableError(f"{uri}: the path '{path}' does not stay inside the table. Nothing was read or written there.")
+    return path
+
+
+def _hidden_from_listings(name: str) -> bool:
+    return name.endswith(".crc") or (name.startswith(".") and TEMPORARY in name)
+
+
+def _checksum_path(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
+
+
+def _checksum_file(target: Path) -> Path:
+    return target.with_name(f".{target.name}.crc")
+
+
+def _write_temporary(target: Path, data: bytes) -> Path:
+    """`data` in a file beside `target` whose name no Hudi parser accepts; the caller moves or removes it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}{TEMPORARY}{uuid.uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            if data:
+                # An empty completed commit reads as one without changes, so after a power cut the name must not
+                # exist without its content. Empty files have no content to lose.
+                file.flush()
+                os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _link(temporary: Path, target: Path, data: bytes) -> bool:
+    """Give `temporary` its second name; False when the name is taken."""
+    try:
+        target.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError:
+        # No hard links here (FAT, some network mounts). Exclusive creation still lets one writer win; only a crash
+        # between the two lines below could leave a part of the file.
+        return _create_exclusively(target, data)
+    return True
+
+
+def _create_exclusively(target: Path, data: bytes) -> bool:
+    try:
+        descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    except FileExistsError:
+        return False
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _lock_text(uri: str, name: str, wait_s: float, holder: str) -> str:
+    return (
+        f"{uri}: lock '{name}' was not free within {wait_s:g} s; it is held by {holder}. "
+        "Nothing was changed. Try again when the other writer is done."
+    )
+
+
+def _holder_text(holder: Path) -> str:
+    try:
+        found = json.loads(holder.read_text())
+        held_s = max(0.0, time.time() - float(found["since"]))
+        return f"process {found['process']} on {found['host']} for {held_s:.0f} s"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another writer"

@@ -1,0 +1,368 @@
+"""Key generators: record key and partition path of a row, as SQL expressions over the table's columns.
+
+Every generator of hudi-format 6.1 is here as text for DuckDB, so keys of a whole batch are computed in one scan and
+equal Hudi's byte for byte: Java's spelling of decimals and doubles (6.2), hive style and Hive's escaping (6.3, 6.5),
+time formats of the TIMESTAMP generator (6.4), typed parts of CUSTOM (6.6). A NULL result means the row has no key.
+Options not stored in the table (6.4 for CUSTOM, 6.6 for version 6) are taken from `options`, the job's settings.
+Not here: keys that are generated (6.7), and looking at a table to find the style of its single-field complex keys.
+"""
+
+import re
+from collections.abc import Mapping
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from lakesql.errors import TableError, Unsupported
+from lakesql.format.metadata import TableConfig
+from lakesql.table.names import literal, quote
+
+BARE, PREFIXED = "bare", "prefixed"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+GENERATORS = {
+    "SIMPLE": "SIMPLE",
+    "SIMPLE_AVRO": "SIMPLE",
+    "COMPLEX": "COMPLEX",
+    "COMPLEX_AVRO": "COMPLEX",
+    "NON_PARTITION": "NON_PARTITION",
+    "NON_PARTITION_AVRO": "NON_PARTITION",
+    "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMP_AVRO": "TIMESTAMP",
+    "CUSTOM": "CUSTOM",
+    "CUSTOM_AVRO": "CUSTOM",
+    "GLOBAL_DELETE": "GLOBAL_DELETE",
+    "GLOBAL_DELETE_AVRO": "GLOBAL_DELETE",
+    "AUTO_RECORD": "SIMPLE",
+    "AUTO_RECORD_AVRO": "SIMPLE",
+}
+"""Type name -> how keys are built; what is missing here is refused by name."""
+
+# Hive's escaping, not RFC 3986 (hudi-format 6.5).
+_ESCAPED = "".join(map(chr, range(1, 32))) + "\x7f\"#%'*/:=?\\{[]^"
+
+_LOGICAL_TIMESTAMPS = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+
+
+def generator(config: TableConfig) -> str:
+    """How the table builds keys: a value of GENERATORS. Unsupported, by name, for any other key generator."""
+    kind = GENERATORS.get(config.key_generator.upper())
+    if kind is None:
+        raise Unsupported(
+            f"table {config.name}: key generator {config.key_generator} is not supported; lakesql knows "
+            f"{', '.join(sorted(set(GENERATORS.values())))}. Write to this table with the engine that created it."
+        )
+    return kind
+
+
+def styled(config: TableConfig) -> bool:
+    """Whether record keys may be `value` or `field:value`: one key field under a complex form (HUDI-7001, 6.2)."""
+    return len(config.record_key_fields) == 1 and generator(config) in ("COMPLEX", "GLOBAL_DELETE")
+
+
+def default_style(config: TableConfig) -> str:
+    """The style of a `styled` table that holds no key yet: what the releases that write its version do."""
+    stored = config.properties.get("hoodie.table.complex.keygen.encoding", "").upper()
+    if stored:
+        return BARE if stored == "VALUE_ONLY" else PREFIXED
+    return PREFIXED if config.version >= 9 or generator(config) == "GLOBAL_DELETE" else BARE
+
+
+def style_of(key: str, config: TableConfig) -> str:
+    """The style of an existing record key of a `styled` table."""
+    return PREFIXED if key.startswith(config.record_key_fields[0] + ":") else BARE
+
+
+def record_key_sql(
+    config: TableConfig, schema: pa.Schema, style: str | None = None, options: Mapping[str, str] | None = None
+) -> str:
+    """SQL text giving the record key (VARCHAR) of a row; NULL where Hudi would refuse the key.
+
+    `style` matters for `styled` tables only. TableError when a key column is not in the schema or the table has no key
+    columns, Unsupported for a key generator or a key type we cannot spell.
+    """
+    fields = config.record_key_fields
+    if not fields:
+        raise TableError(
+            f"table {config.name} has no record key columns (hoodie.table.recordkey.fields): its keys are generated. "
+            "Give the keys themselves in a column _hoodie_record_key."
+        )
+    complex_form = len(fields) > 1 or (styled(config) and (style or default_style(config)) == PREFIXED)
+    texts = [_text(config, schema, f, options or {}, "record key") for f in fields]
+    if not complex_form:
+        return f"nullif({texts[0]}, '')"
+    parts = [
+        f"{literal(f + ':')} || coalesce(nullif({t}, ''), {_placeholder(t)})"
+        for f, t in zip(fields, texts, strict=True)
+    ]
+    filled = " OR ".join(f"nullif({t}, '') IS NOT NULL" for t in texts)
+    joined = " || ',' || ".join(parts)
+    return f"CASE WHEN {filled} THEN {joined} END"
+
+
+def partition_path_sql(config: TableConfig, schema: pa.Schema, options: Mapping[str, str] | None = None) -> str:
+    """SQL text giving the partition path (VARCHAR, '' when not partitioned) of a row. Errors as `record_key_sql`."""
+    given = {**config.properties, **(options or {})}
+    kind = generator(config)
+    fields = config.partition_fields
+    if not fields or kind in ("NON_PARTITION", "GLOBAL_DELETE"):
+        return "''"
+    types = _partition_types(config, kind, given)
+    parts = []
+    for field, type_ in zip(fields, types, strict=True):
+        if type_ == "TIMESTAMP":
+            column, arrow = _column(config, schema, field, "partition")
+            value = _timestamp_path(column, arrow, given, f"table {config.name}, partition column {field}")
+        else:
+            value = _simple_path(config, schema, field, given)
+        if config.url_encode:
+            value = _escaped(value)
+        parts.append(f"{literal(field + '=')} || {value}" if config.hive_style else value)
+    return " || '/' || ".join(parts)
+
+
+def _placeholder(text: str) -> str:
+    return f"CASE WHEN {text} IS NULL THEN '__null__' ELSE '__empty__' END"
+
+
+def _partition_types(config: TableConfig, kind: str, given: Mapping[str, str]) -> tuple[str, ...]:
+    if kind != "CUSTOM":
+        return ("TIMESTAMP" if kind == "TIMESTAMP" else "SIMPLE",) * len(config.partition_fields)
+    job = given.get("hoodie.datasource.write.partitionpath.field", "")
+    typed = dict(part.strip().split(":", 1) for part in job.split(",") if ":" in part)
+    stored = dict(zip(config.partition_fields, config.partition_types, strict=True))
+    types = {f: stored[f] or typed.get(f, "").upper() for f in config.partition_fields}
+    unknown = [f for f, t in types.items() if t not in ("SIMPLE", "TIMESTAMP")]
+    if unknown:
+        raise Unsupported(
+            f"table {config.name}: it is not stored whether the CUSTOM partition columns {', '.join(unknown)} are "
+            "SIMPLE or TIMESTAMP. Set hoodie.datasource.write.partitionpath.field as the other writers do, for "
+            f"example {','.join(f + ':SIMPLE' for f in config.partition_fields)}."
+        )
+    return tuple(types.values())
+
+
+def _simple_path(config: TableConfig, schema: pa.Schema, field: str, given: Mapping[str, str]) -> str:
+    text = _text(config, schema, field, given, "partition")
+    if config.slash_dates:
+        text = f"replace({text}, '-', '/')"
+    return f"coalesce(nullif({text}, ''), {literal(NULL_PARTITION)})"
+
+
+def _escaped(value: str) -> str:
+    escaped = "value"
+    for char in "%" + _ESCAPED.replace("%", ""):
+        escaped = f"replace({escaped}, chr({ord(char)}), '%{ord(char):02X}')"
+    pattern = "[" + "".join(f"\\x{{{ord(c):02x}}}" for c in _ESCAPED) + "]"
+    # A lambda over a one-element list names the value once; DuckDB then computes it once.
+    body = f"CASE WHEN regexp_matches(value, {literal(pattern)}) THEN {escaped} ELSE value END"
+    return f"list_transform([{value}], lambda value: {body})[1]"
+
+
+def _column(config: TableConfig, schema: pa.Schema, field: str, role: str) -> tuple[str, pa.DataType]:
+    """SQL reference and Arrow type of a column, or of a field inside structs (`a.b`)."""
+    if field in schema.names:
+        return quote(field), schema.field(field).type
+    head, *rest = field.split(".")
+    if not rest or head not in schema.names:
+        raise TableError(
+            f"table {config.name}: {role} column {field} is not in the table schema ({', '.join(schema.names)}). "
+            "hoodie.properties and the schema of the newest commit do not fit each other; restore one of them."
+        )
+    reference, kind = quote(head), schema.field(head).type
+    for name in rest:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            raise TableError(f"table {config.name}: {role} column {field}: there is no field {name} in {kind}.")
+        reference, kind = f"{reference}.{quote(name)}", kind.field(name).type
+    return reference, kind
+
+
+def _text(config: TableConfig, schema: pa.Schema, field: str, options: Mapping[str, str], role: str) -> str:
+    column, kind = _column(config, schema, field, role)
+    where = f"table {config.name}: {role} column {field}"
+    logical = {**config.properties, **options}.get(_LOGICAL_TIMESTAMPS, "false").lower() == "true"
+    if logical and pa.types.is_timestamp(kind):
+        raise Unsupported(
+            f"{where} is a timestamp and {_LOGICAL_TIMESTAMPS} is true; lakesql writes timestamps as numbers only."
+        )
+    return value_text_sql(column, kind, where)
+
+
+def value_text_sql(column: str, kind: pa.DataType, where: str) -> str:
+    """SQL text that spells a value as Java does inside keys (hudi-format 6.2); NULL stays NULL."""
+    if pa.types.is_string(kind):
+        return column
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind):
+        return f"CAST({column} AS VARCHAR)"
+    if pa.types.is_timestamp(kind):
+        return f"CAST({'epoch_ms' if kind.unit == 'ms' else 'epoch_us'}({column}) AS VARCHAR)"
+    if pa.types.is_decimal(kind):
+        return _decimal_text(column, kind.scale)
+    if pa.types.is_floating(kind):
+        return _floating_text(column)
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return f"lower(hex({column}))"
+    raise Unsupported(f"{where} has type {kind}, which cannot be part of a key. Use string, int, long or date columns.")
+
+
+def _decimal_text(column: str, scale: int) -> str:
+    """`BigDecimal.toString`: plain, except E notation once the adjusted exponent is below -6."""
+    plain = f"CAST({column} AS VARCHAR)"
+    if scale <= 6:
+        return plain
+    digits = f"coalesce(nullif(ltrim(replace(CAST(abs({column}) AS VARCHAR), '.', ''), '0'), ''), '0')"
+    mantissa = f"left({digits}, 1) || CASE WHEN length({digits}) > 1 THEN '.' || substr({digits}, 2) ELSE '' END"
+    exponent = f"CAST(length({digits}) - 1 - {scale} AS VARCHAR)"
+    tiny = f"CASE WHEN {column} < 0 THEN '-' ELSE '' END || {mantissa} || 'E' || {exponent}"
+    return f"CASE WHEN abs({column}) < 0.000001 THEN {tiny} ELSE {plain} END"
+
+
+def _floating_text(column: str) -> str:
+    """`Double.toString` / `Float.toString`: plain from 1e-3 up to 1e7, else computerised scientific notation."""
+    text = f"CAST({column} AS VARCHAR)"
+    magnitude = f"CAST(abs({column}) AS VARCHAR)"
+    sign = f"CASE WHEN {column} < 0 THEN '-' ELSE '' END"
+    mantissa = f"split_part({magnitude}, 'e', 1)"
+    power = f"CAST(CAST(split_part({magnitude}, 'e', 2) AS INTEGER) AS VARCHAR)"
+    from_e = f"{mantissa} || CASE WHEN contains({mantissa}, '.') THEN '' ELSE '.0' END || 'E' || {power}"
+    large = f"rtrim(replace({magnitude}, '.', ''), '0')"
+    small = f"ltrim(split_part({magnitude}, '.', 2), '0')"
+
+    def scientific(digits: str, exponent: str) -> str:
+        return f"left({digits}, 1) || '.' || coalesce(nullif(substr({digits}, 2), ''), '0') || 'E' || {exponent}"
+
+    return (
+        f"CASE WHEN isnan({column}) THEN 'NaN' WHEN isinf({column}) THEN {sign} || 'Infinity' WHEN {column} = 0 OR "
+        f"(abs({column}) >= 1e-3 AND abs({column}) < 1e7) THEN {text} WHEN contains({magnitude}, 'e') THEN {sign} || "
+        f"{from_e} WHEN abs({column}) >= 1e7 THEN {sign} || "
+        + scientific(large, f"CAST(length(split_part({magnitude}, '.', 1)) - 1 AS VARCHAR)")
+        + f" ELSE {sign} || "
+        + scientific(small, f"CAST(length({small}) - length(split_part({magnitude}, '.', 2)) - 1 AS VARCHAR)")
+        + " END"
+    )
+
+
+# ---------------------------------------------------------------- TIMESTAMP (hudi-format 6.4)
+
+_UNITS = {
+    "NANOSECONDS": "// 1000",
+    "MICROSECONDS": "* 1",
+    "MILLISECONDS": "* 1000",
+    "SECONDS": "* 1000000",
+    "MINUTES": "* 60000000",
+    "HOURS": "* 3600000000",
+    "DAYS": "* 86400000000",
+}
+_KINDS = {"UNIX_TIMESTAMP": "SECONDS", "EPOCHMILLISECONDS": "MILLISECONDS", "EPOCHMICROSECONDS": "MICROSECONDS"}
+_PATTERN = {
+    "yyyy": "%Y", "YYYY": "%Y", "y": "%Y", "yy": "%y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B",
+    "dd": "%d", "d": "%-d",
+    "HH": "%H", "H": "%-H", "hh": "%I", "h": "%-I", "mm": "%M", "m": "%-M", "ss": "%S", "s": "%-S", "SSS": "%g",
+    "DDD": "%j", "D": "%-j", "a": "%p", "E": "%a", "EEE": "%a", "EEEE": "%A",
+    "Z": "%z", "ZZ": "%z", "X": "%z", "XXX": "%z",
+}  # fmt: skip
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+
+
+def strftime_pattern(pattern: str, where: str) -> str:
+    """A Joda or Java time pattern as DuckDB's strftime and strptime spell it; Unsupported for a token without twin."""
+    translated = []
+    for match in _TOKEN.finditer(pattern):
+        token = match[0]
+        if match[1] is not None:
+            translated.append((match[1].replace("''", "'") or "'").replace("%", "%%"))
+        elif token[0].isalpha():
+            if token not in _PATTERN:
+                raise Unsupported(
+                    f"{where}: the time pattern '{pattern}' has the token '{token}', which lakesql cannot translate."
+                )
+            translated.append(_PATTERN[token])
+        else:
+            translated.append(token.replace("%", "%%"))
+    return "".join(translated)
+
+
+def _timestamp_path(column: str, kind: pa.DataType, given: Mapping[str, str], where: str) -> str:
+    def option(suffix: str) -> str | None:
+        prefixes = (
+            "hoodie.keygen.timebased.",
+            "hoodie.deltastreamer.keygen.timebased.",
+            "hoodie.streamer.keygen.timebased.",
+        )
+        return next((given[p + suffix] for p in prefixes if given.get(p + suffix)), None)
+
+    output = option("output.dateformat")
+    type_ = (option("timestamp.type") or ("SCALAR" if option("timestamp.scalar.time.unit") else "")).upper()
+    if not output or not type_:
+        missing = "output.dateformat" if not output else "timestamp.type"
+        raise Unsupported(
+            f"{where}: the TIMESTAMP key generator needs hoodie.keygen.timebased.{missing}, which this table does not "
+            "store. Set it as the other writers of the table do."
+        )
+    zone = option("output.timezone") or option("timezone") or "UTC"
+    if pa.types.is_string(kind):
+        moment = _parsed(column, option, type_, where)
+    else:
+        moment = _scalar(column, kind, option, type_, where)
+    local = (
+        moment if zone in ("UTC", "GMT", "Z") else f"timezone({literal(_zone(zone, where))}, timezone('UTC', {moment}))"
+    )
+    formatted = strftime_pattern(output, where)
+    if "%z" in formatted:
+        raise Unsupported(f"{where}: an output pattern with a zone ('{output}') is not supported.")
+    return f"strftime({local}, {literal(formatted)})"
+
+
+def _zone(name: str, where: str) -> str:
+    known = {"PST": "America/Los_Angeles", "EST": "America/New_York", "IST": "Asia/Kolkata", "JST": "Asia/Tokyo"}
+    fixed = re.fullmatch(r"(?:GMT|UTC)([+-])(\d{1,2})(?::?(00))?", name)
+    if fixed:
+        # POSIX names count westwards.
+        return f"Etc/GMT{'-' if fixed[1] == '+' else '+'}{int(fixed[2])}" if int(fixed[2]) else "UTC"
+    zone = known.get(name, name)
+    try:
+        ZoneInfo(zone)
+    except (ValueError, KeyError, OSError) as error:
+        raise Unsupported(
+            f"{where}: time zone '{name}' is not known: {error}. Use a region name such as Europe/Berlin."
+        ) from error
+    return zone
+
+
+def _scalar(column: str, kind: pa.DataType, option, type_: str, where: str) -> str:  # type: ignore[no-untyped-def]
+    """Naive UTC timestamp of a number; NULL counts as the value 1."""
+    unit = _KINDS.get(type_)
+    if type_ == "SCALAR":
+        unit = (option("timestamp.scalar.time.unit") or "SECONDS").upper()
+    if unit not in _UNITS:
+        raise Unsupported(f"{where}: timestamp.type {type_} with unit {unit} does not fit a column of type {kind}.")
+    if pa.types.is_timestamp(kind):
+        number = f"epoch_us({column})"
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        number = f"CAST(trunc({column}) AS BIGINT)" if not pa.types.is_integer(kind) else f"CAST({column} AS BIGINT)"
+    else:
+        raise Unsupported(f"{where}: the TIMESTAMP key generator cannot use a column of type {kind}.")
+    return f"make_timestamp(coalesce({number}, 1) {_UNITS[unit]})"
+
+
+def _parsed(column: str, option, type_: str, where: str) -> str:  # type: ignore[no-untyped-def]
+    """Naive UTC timestamp of a text, by the first input pattern that matches; NULL counts as the epoch."""
+    patterns = option("input.dateformat")
+    if type_ not in ("DATE_STRING", "MIXED") or not patterns:
+        raise Unsupported(f"{where} holds text, but timestamp.type is {type_} and input.dateformat is {patterns!r}.")
+    delimiter = option("input.dateformat.list.delimiter.regex")
+    chosen = re.split(delimiter, patterns) if delimiter is not None else patterns.split(",")
+    zone = option("input.timezone") or option("timezone") or "UTC"
+    tries = []
+    for pattern in (p.strip() for p in chosen):
+        strptime = strftime_pattern(pattern, where)
+        if "%z" in strptime:
+            # strptime knows offsets only, Joda also writes Z.
+            tries.append(f"timezone('UTC', try_strptime(regexp_replace({column}, 'Z$', '+0000'), {literal(strptime)}))")
+        elif zone in ("UTC", "GMT", "Z"):
+            tries.append(f"try_strptime({column}, {literal(strptime)})")
+        else:
+            name = literal(_zone(zone, where))
+            tries.append(f"timezone('UTC', timezone({name}, try_strptime({column}, {literal(strptime)})))")
+    failed = f"CAST(error({literal(where + ': no input pattern of ' + patterns + ' fits ')} || {column}) AS TIMESTAMP)"
+    return f"CASE WHEN {column} IS NULL THEN make_timestamp(0) ELSE coalesce({', '.join(tries)}, {failed}) END"

@@ -1,0 +1,302 @@
+"""Snapshot, read-optimized, time-travel and incremental reads: first a plan, then one DuckDB query.
+
+A plan names the file slices and nothing else is decided later. The query scans clean base files as they are, scans
+base files that have logs without their dead rows (anti join on row positions), and adds the log records that survive
+(`table.deltas`). Projections and filters of the surrounding query reach every one of these scans.
+
+    snapshot         hudi-format C.1            time travel   8.2, requested time, inclusive
+    read_optimized   base files only            incremental   8.1, (begin, end] in completion time (version 6: instants)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
+
+import duckdb
+import pyarrow as pa
+
+from lakesql.errors import SQLError, TableError
+from lakesql.format.avro import META_COLUMNS, arrow_schema
+from lakesql.format.files import FileSlice
+from lakesql.format.timeline import Instant, normalise_instant
+from lakesql.table import deltas
+from lakesql.table.deltas import Batch, View
+from lakesql.table.evolution import evolution
+from lakesql.table.names import duckdb_type, literal, literals, quote
+from lakesql.table.scan import empty_sql, parquet_sql, scan_sql
+from lakesql.table.state import TableState
+
+MODES = ("snapshot", "read_optimized")
+EARLIEST = ("earliest", "000", "0")
+_IN_LIST_MAX = 100
+_SERVICES = ("COMPACT", "CLUSTER")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFilter:
+    """Rows by `_hoodie_commit_time`: those of `instants`, or all but those of `instants` when `excluded`."""
+
+    instants: tuple[str, ...]
+    excluded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """The file slices of one read, and what of their rows is wanted."""
+
+    view: View
+    mode: str
+    slices: tuple[FileSlice, ...]
+    commits: CommitFilter | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.view.schema
+
+
+def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") -> ReadPlan:
+    """The slices of a snapshot or read-optimized read, now or as of an instant.
+
+    `as_of`: an instant or a timestamp text (hudi-format 8.2). Raises SQLError for an unknown mode or a text that is no
+    time, TableError for a state that has been cleaned away.
+    """
+    if mode not in MODES:
+        raise SQLError(f"mode {mode!r} is unknown; use one of {', '.join(map(repr, MODES))}.")
+    instant = normalise_instant(as_of) if as_of is not None else None
+    if instant is not None:
+        state.require_retained(instant)
+    view = _view(state, instant)
+    if mode == "read_optimized":
+        base = [FileSlice(b.partition, b.file_id, b.instant, b, ()) for b in state.base_files(instant)]
+        return ReadPlan(view, mode, tuple(base))
+    return ReadPlan(view, mode, tuple(state.slices(instant)))
+
+
+def plan_incremental(state: TableState, begin: str, end: str | None = None) -> ReadPlan:
+    """The latest state of the rows changed in (begin, end].
+
+    `begin`, `end`: completion times (version 6: instants), or `earliest`. Raises SQLError when `begin` is after `end`,
+    TableError when the state at `end` has been cleaned away or the table has no meta columns.
+    """
+    if not state.config.meta_fields:
+        raise TableError(
+            f"{state.path}: the table stores no meta columns (hoodie.populate.meta.fields=false), so it is not known "
+            "which commit changed a row. Compare two snapshots instead."
+        )
+    low = None if begin.strip().lower() in EARLIEST else normalise_instant(begin)
+    high = None if end is None else normalise_instant(end)
+    if low is not None and high is not None and low > high:
+        raise SQLError(f"{state.path}: begin {begin} is after end {end}; give the earlier time first.")
+    timeline = state.history
+    writes = timeline.completed_writes()
+    seen = [i for i in writes if high is None or timeline.time_of(i) <= high]
+    as_of = None
+    if high is not None:
+        as_of = max((i.requested for i in seen), default="0")
+        _require_end_retained(state, as_of, writes)
+    if low is not None:
+        _require_known_since(state, low, writes)
+    view = _view(state, as_of)
+    slices = state.slices(as_of)
+    if low is None:
+        later = tuple(i.requested for i in writes if i not in seen)
+        return ReadPlan(view, "incremental", tuple(slices), CommitFilter(later, excluded=True))
+    chosen = [i for i in seen if timeline.time_of(i) > low and not _is_service(state, i)]
+    if not chosen:
+        return ReadPlan(view, "incremental", ())
+    groups = _touched(state, chosen, seen)
+    kept = tuple(s for s in slices if groups is None or (s.partition, s.file_id) in groups)
+    return ReadPlan(view, "incremental", kept, CommitFilter(tuple(i.requested for i in chosen)))
+
+
+def _require_end_retained(state: TableState, as_of: str, writes: Sequence[Instant]) -> None:
+    earliest = state.retained_from
+    if earliest and as_of < earliest:
+        times = [state.history.time_of(i) for i in writes if i.requested == earliest]
+        raise TableError(
+            f"{state.path}: the rows as of the end of the range have been cleaned away. "
+            f"The earliest end that can still be read is {times[0] if times else earliest}."
+        )
+
+
+def _require_known_since(state: TableState, low: str, writes: Sequence[Instant]) -> None:
+    """Instants after `low` must all be known: files older than the first known instant came from archived commits."""
+    first = min((i.requested for i in writes), default=None)
+    if first is None or low >= first:
+        return
+    unknown = [f.instant for f in state.files if f.instant < first and f.instant > low]
+    if unknown:
+        safe = min(state.history.time_of(i) for i in writes)
+        raise TableError(
+            f"{state.path}: commits after {low} have left the timeline and its archive, so the changes since then are "
+            f"not known. The earliest safe start is {safe}; 'earliest' reads everything."
+        )
+
+
+def _is_service(state: TableState, instant: Instant) -> bool:
+    if instant.action in ("compaction", "clustering"):
+        return True
+    return (state.commit(instant).operation or "").upper() in _SERVICES
+
+
+def _touched(state: TableState, chosen: Sequence[Instant], seen: Sequence[Instant]) -> set[tuple[str, str]] | None:
+    """File groups that may hold rows of the chosen commits; None when a commit does not tell."""
+    first = min(i.requested for i in chosen)
+    movers = [i for i in seen if i.requested > first and _is_service(state, i)]
+    groups: set[tuple[str, str]] = set()
+    for instant in (*chosen, *movers):
+        metadata = state.commit(instant)
+        if metadata.operation is None and not metadata.partition_stats:
+            return None
+        for partition, stats in metadata.partition_stats.items():
+            groups.update((partition, s.file_id or "") for s in stats)
+    return groups
+
+
+def _view(state: TableState, as_of: str | None) -> View:
+    columns = arrow_schema(state.avro if as_of is None else state.avro_as_of(as_of))
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+    return View(state, as_of, pa.schema([*meta, *columns]), evolution(state, as_of))
+
+
+def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str] | None = None) -> str:
+    """The query that yields the rows of a plan: the meta columns, then the table's columns, or just `columns`.
+
+    `cur` decodes the logs of slices not seen before; the text is valid on every connection of this process.
+    """
+    names = list(plan.schema.names if columns is None else columns)
+    wanted = names if plan.commits is None or "_hoodie_commit_time" in names else [*names, "_hoodie_commit_time"]
+    clean = [s.base for s in plan.slices if s.base is not None and not s.logs]
+    dirty = [i for i, s in enumerate(plan.slices) if s.logs]
+    selects = []
+    if clean:
+        selects.append(scan_sql(plan.view.state, clean, plan.schema, wanted, plan.view.evolved))
+    if dirty:
+        selects += _dirty_selects(cur, plan, dirty, wanted)
+    sql = " UNION ALL ".join(selects) if selects else empty_sql(plan.schema, wanted)
+    if plan.commits is None:
+        return sql
+    return f"SELECT {', '.join(map(quote, names))} FROM ({sql}) WHERE {_commit_condition(plan.commits)}"
+
+
+def _commit_condition(commits: CommitFilter) -> str:
+    column = quote("_hoodie_commit_time")
+    if commits.excluded:
+        return f"{column} NOT IN ({', '.join(map(literal, commits.instants))})" if commits.instants else "true"
+    if not commits.instants:
+        return "false"
+    low, high = literal(min(commits.instants)), literal(max(commits.instants))
+    if len(commits.instants) > _IN_LIST_MAX:
+        chosen = f"{column} IN (SELECT unnest({literals(commits.instants)}))"
+    else:
+        chosen = f"{column} IN ({', '.join(map(literal, commits.instants))})"
+    return f"{column} BETWEEN {low} AND {high} AND {chosen}"
+
+
+def _dirty_selects(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, dirty: Sequence[int], names: Sequence[str]) -> list[str]:
+    placed = deltas.prepare(cur, plan.view, [plan.slices[i] for i in dirty])
+    based = [k for k, i in enumerate(dirty) if plan.slices[i].base is not None]
+    selects = []
+    if based:
+        files = [base for k in based if (base := plan.slices[dirty[k]].base) is not None]
+        scan = scan_sql(plan.view.state, files, plan.schema, names, plan.view.evolved, positions=True)
+        dead = _dead_sql([placed[k] for k in based])
+        selects.append(
+            f"SELECT {_fields('b', names)} FROM ({scan}) b ANTI JOIN ({dead}) d "
+            "ON b.file_index = d.file_index AND b.row_no = d.row_no"
+        )
+    for batch, slots in _by_batch(placed).items():
+        source = parquet_sql([batch.live], with_slot(plan.schema), ["slot", *names])
+        selects.append(f"SELECT {_fields('l', names)} FROM {source} l{_slot_condition(batch, list(slots))}")
+    return selects
+
+
+def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequence[int] | None = None) -> str:
+    """Where every record key is: one row per key and slice of a snapshot plan.
+
+    record_key VARCHAR | slice_no INTEGER: index in `plan.slices` | row_no BIGINT: row of the base file, NULL when the
+    record comes from a log | live BOOLEAN: the merged view has it; false for a tombstone | ord_0 ...: ordering values
+    of the merged record or the tombstone (NULL for a commit-time delete).
+    """
+    chosen = list(range(len(plan.slices)) if slice_numbers is None else slice_numbers)
+    view, state = plan.view, plan.view.state
+    fields = view.ordering_fields()
+    key_columns = ["_hoodie_record_key"] if state.config.meta_fields else list(state.config.record_key_fields)
+    columns = list(dict.fromkeys([*key_columns, *fields]))
+    key = deltas.key_sql(view)
+    ords = "".join(f", {quote(f)} AS ord_{i}" for i, f in enumerate(fields))
+    dirty = [n for n in chosen if plan.slices[n].logs]
+    placed = deltas.prepare(cur, view, [plan.slices[n] for n in dirty]) if dirty else []
+    where = dict(zip(dirty, placed, strict=True))
+    selects = []
+    for has_logs in (False, True):
+        numbers = [n for n in chosen if plan.slices[n].base is not None and bool(plan.slices[n].logs) == has_logs]
+        if not numbers:
+            continue
+        files = [base for n in numbers if (base := plan.slices[n].base) is not None]
+        scan = f"({scan_sql(state, files, plan.schema, columns, view.evolved, positions=True)}) b"
+        if has_logs:
+            dead = _dead_sql([where[n] for n in numbers])
+            scan += f" ANTI JOIN ({dead}) d ON b.file_index = d.file_index AND b.row_no = d.row_no"
+        number = _renumber("b.file_index", numbers)
+        selects.append(f"SELECT {key} AS record_key, {number} AS slice_no, row_no, true AS live{ords} FROM {scan}")
+    for batch, slots in _by_batch(placed).items():
+        numbers = _numbers_of(batch, slots, dirty)
+        condition = _slot_condition(batch, list(slots))
+        live = parquet_sql([batch.live], with_slot(plan.schema), ["slot", *columns])
+        selects.append(f"SELECT {key}, {_renumber('slot', numbers)}, NULL, true{ords} FROM {live}{condition}")
+        tomb_ords = "".join(f", ord_{i}" for i in range(len(fields)))
+        tombs = f"read_parquet({literal(batch.tombs)})"
+        selects.append(f"SELECT key, {_renumber('slot', numbers)}, NULL, false{tomb_ords} FROM {tombs}{condition}")
+    if selects:
+        return " UNION ALL ".join(selects)
+    types = "".join(f", CAST(NULL AS {duckdb_type(t)}) AS ord_{i}" for i, t in enumerate(view.ordering_types()))
+    return f"SELECT '' AS record_key, 0 AS slice_no, 0::BIGINT AS row_no, true AS live{types} WHERE false"
+
+
+def without_filter(plan: ReadPlan) -> ReadPlan:
+    """The same slices with every row of theirs."""
+    return with_fields(plan, commits=None)
+
+
+def with_slot(schema: pa.Schema) -> pa.Schema:
+    """The columns of a batch's file of live rows."""
+    return pa.schema([pa.field("slot", pa.int32()), *schema])
+
+
+def _dead_sql(placed: Sequence[tuple[Batch, int]]) -> str:
+    """file_index (place in the list of dirty base files) and row_no of the rows that no longer count."""
+    selects = []
+    for batch, slots in _by_batch(placed).items():
+        numbers = _numbers_of(batch, slots, range(len(placed)))
+        index = _renumber("slot", numbers)
+        selects.append(f"SELECT {index} AS file_index, row_no FROM read_parquet({literal(batch.dead)}){_slot_condition(batch, list(slots))}")
+    return " UNION ALL ".join(selects)
+
+
+def _by_batch(placed: Sequence[tuple[Batch, int]]) -> dict[Batch, dict[int, int]]:
+    """batch -> slot in it -> place in `placed`."""
+    found: dict[Batch, dict[int, int]] = {}
+    for place, (batch, slot) in enumerate(placed):
+        found.setdefault(batch, {})[slot] = place
+    return found
+
+
+def _numbers_of(batch: Batch, slots: dict[int, int], names: Sequence[int]) -> list[int]:
+    return [names[slots[slot]] if slot in slots else -1 for slot in range(batch.slots)]
+
+
+def _renumber(column: str, numbers: Sequence[int]) -> str:
+    if list(numbers) == list(range(len(numbers))):
+        return f"{column}::INTEGER"
+    return f"{list(numbers)}::INTEGER[][{column} + 1]"
+
+
+def _slot_condition(batch: Batch, slots: Sequence[int]) -> str:
+    if len(slots) == batch.slots:
+        return ""
+    return f" WHERE slot IN (SELECT unnest({sorted(slots)}::INTEGER[]))"
+
+
+def _fields(alias: str, names: Sequence[str]) -> str:
+    return ", ".join(f"{alias}.{quote(n)}" for n in names) or "1"

@@ -1,0 +1,110 @@
+"""SELECTs over base files: columns matched by name, missing ones NULL, renamed ones mapped, types widened by DuckDB.
+
+An explicit file list and an explicit schema: DuckDB opens no footer to bind, and no stray file can slip in. Every scan
+may carry the position of a row: `file_index` (the place of its file in the list given) and `row_no` (its place in the
+file). Partition columns that are not stored (hudi-format 3.8) come from the partition path.
+"""
+
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from lakesql.errors import FormatError
+from lakesql.format.avro import META_COLUMNS
+from lakesql.format.files import BaseFile
+from lakesql.table.evolution import Evolution
+from lakesql.table.names import duckdb_type, literal, literals, quote
+from lakesql.table.state import TableState
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+def scan_sql(
+    state: TableState,
+    files: Sequence[BaseFile],
+    schema: pa.Schema,
+    columns: Sequence[str],
+    evolved: Evolution | None = None,
+    positions: bool = False,
+) -> str:
+    """SELECT of `columns` (names of `schema`) over the files, with `file_index` and `row_no` in front on request."""
+    groups: dict[tuple[tuple[str, str], ...] | str, list[int]] = {}
+    dropped = [c for c in state.config.partition_fields if c in columns] if state.config.drop_partition_columns else []
+    for index, file in enumerate(files):
+        names = tuple(sorted(evolved.names_at(file.instant).items())) if evolved else ()
+        groups.setdefault(file.partition if dropped else names, []).append(index)
+    selects = []
+    for key, indexes in groups.items():
+        chosen = [files[i] for i in indexes]
+        renames = dict(key) if isinstance(key, tuple) else {}
+        constants = _partition_values(state, chosen[0].partition, schema, dropped) if dropped else {}
+        selects.append(_one_scan(state, chosen, indexes, schema, columns, renames if evolved else None, constants, positions))
+    return " UNION ALL ".join(selects) if selects else empty_sql(schema, columns, positions)
+
+
+def empty_sql(schema: pa.Schema, columns: Sequence[str], positions: bool = False) -> str:
+    """A SELECT with the right columns and no rows."""
+    fields = ["0 AS file_index", "0 AS row_no"] if positions else []
+    fields += [f"CAST(NULL AS {duckdb_type(schema.field(c).type, c)}) AS {quote(c)}" for c in columns]
+    return f"SELECT {', '.join(fields) or '0'} WHERE false"
+
+
+def parquet_sql(paths: Sequence[str], schema: pa.Schema, columns: Sequence[str], renames: dict[str, str] | None = None) -> str:
+    """The `read_parquet` call over files given by their paths; columns of `schema` under their own names."""
+    stored = {name: old for old, name in (renames or {}).items()}
+    entries = []
+    for number, name in enumerate(columns):
+        old = name if renames is None else stored.get(name, f"__lakesql_absent_{number}")
+        kind = duckdb_type(schema.field(name).type, name)
+        entries.append(f"{literal(old)}: {{name: {literal(name)}, type: {literal(kind)}, default_value: NULL}}")
+    return f"read_parquet({literals(paths)}, hive_partitioning=false, schema=MAP{{{', '.join(entries)}}})"
+
+
+def _one_scan(
+    state: TableState,
+    files: Sequence[BaseFile],
+    indexes: Sequence[int],
+    schema: pa.Schema,
+    columns: Sequence[str],
+    renames: dict[str, str] | None,
+    constants: dict[str, str],
+    positions: bool,
+) -> str:
+    stored = [c for c in columns if c not in constants and (state.config.meta_fields or c not in META_COLUMNS)]
+    absent = [c for c in columns if c not in constants and c not in stored]
+    probe = stored or [next(c for c in schema.names if c not in constants and c not in absent)]
+    source = parquet_sql([state.storage.data_path(f.path) for f in files], schema, probe, renames)
+    fields = []
+    if positions:
+        contiguous = list(indexes) == list(range(len(indexes)))
+        index = "file_index::INTEGER" if contiguous else f"{list(indexes)}[file_index + 1]"
+        fields += [f"{index} AS file_index", "file_row_number AS row_no"]
+    for column in columns:
+        kind = duckdb_type(schema.field(column).type, column)
+        if column in constants:
+            fields.append(f"{constants[column]} AS {quote(column)}")
+        elif column in absent:
+            fields.append(f"CAST(NULL AS {kind}) AS {quote(column)}")
+        else:
+            fields.append(quote(column))
+    return f"SELECT {', '.join(fields) or '1'} FROM {source}"
+
+
+def _partition_values(state: TableState, partition: str, schema: pa.Schema, dropped: Sequence[str]) -> dict[str, str]:
+    """SQL constants of the partition columns that the files of a partition do not hold."""
+    fields = state.config.partition_fields
+    segments = partition.split("/")
+    if len(segments) != len(fields):
+        raise FormatError(
+            f"{state.path}/{partition}: the path has {len(segments)} levels for the partition columns {', '.join(fields)}. "
+            "The partition columns are not stored in the files and cannot be rebuilt from this path."
+        )
+    values = {}
+    for field, segment in zip(fields, segments, strict=True):
+        text = segment.removeprefix(f"{field}=") if state.config.hive_style else segment
+        if field in dropped:
+            null = text == DEFAULT_PARTITION
+            value = "NULL" if null else literal(unquote(text) if state.config.url_encode else text)
+            values[field] = f"CAST({value} AS {duckdb_type(schema.field(field).type, field)})"
+    return values

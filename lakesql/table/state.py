@@ -1,0 +1,270 @@
+"""A Hudi table as an immutable value: configuration, timeline, data files, schema.
+
+`load` takes one look at the storage: `hoodie.properties`, one listing of the timeline, one listing of the data
+files, in that order, so that a file whose instant is not in the listed timeline is ignored (hudi-format 2.11).
+Everything else is a question asked of that value; nothing in here changes a table. Commit metadata is read on
+demand and cached by the identity of its file, since instant files never change.
+
+Schema: the newest completed write commit that carries one (7.3), without the meta columns.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+import json
+import threading
+
+import pyarrow as pa
+
+from lakesql.errors import FormatError, TableError, Unsupported
+from lakesql.format.avro import arrow_schema, without_meta_fields
+from lakesql.format.files import BaseFile, FileSlice, LogFile, base_files, file_slices, parse_data_file
+from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, decode_record
+from lakesql.format.timeline import COMPLETED, Instant, Timeline
+from lakesql.storage import FileInfo, Storage
+from lakesql.table.archive import Archived, read_archived
+
+HOODIE = ".hoodie"
+PROPERTIES = ".hoodie/hoodie.properties"
+_CACHE_ENTRIES = 4096
+_cache: OrderedDict[tuple[str, str, int, int], object] = OrderedDict()
+_cache_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What one look at a table saw. `as_of` limits what its questions may answer with (requested time, inclusive)."""
+
+    storage: Storage
+    config: TableConfig
+    timeline: Timeline
+    files: tuple[BaseFile | LogFile, ...]
+    instant_files: Mapping[str, FileInfo]
+
+    @property
+    def path(self) -> str:
+        return self.storage.uri
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def timeline_folder(self) -> str:
+        return timeline_folder(self.config)
+
+    @cached_property
+    def archived(self) -> Mapping[str, Archived]:
+        """Completed instants that have left the active timeline, by requested time."""
+        return {a.instant.requested: a for a in read_archived(self.storage, self.config)}
+
+    @cached_property
+    def history(self) -> Timeline:
+        """The timeline with its archived part."""
+        return replace(self.timeline, archived=tuple(a.instant for a in self.archived.values()))
+
+    @cached_property
+    def avro(self) -> dict[str, object]:
+        """The Avro schema of the table's columns, without the meta columns."""
+        return self.avro_as_of(None)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without the meta columns, as Arrow types."""
+        return arrow_schema(self.avro)
+
+    def avro_as_of(self, as_of: str | None) -> dict[str, object]:
+        """The table schema of the newest commit not younger than `as_of` (requested time), as Avro."""
+        text = self.extra_as_of(as_of, "schema") or self.config.create_schema
+        if not text:
+            for archived in sorted(self.archived.values(), key=lambda a: a.instant.requested, reverse=True):
+                text = archived.metadata.extra.get("schema") if archived.metadata else None
+                if text and (as_of is None or archived.instant.requested <= as_of):
+                    break
+        if not text:
+            raise TableError(
+                f"{self.path}: no commit carries a schema and hoodie.properties has no hoodie.table.create.schema. "
+                "Write to the table once, or restore hoodie.table.create.schema."
+            )
+        try:
+            return without_meta_fields(json.loads(text))
+        except ValueError as error:
+            raise FormatError(f"{self.path}: the table schema is not JSON: {error}. Restore it from another commit.") from error
+
+    def extra_as_of(self, as_of: str | None, key: str) -> str | None:
+        """The value of `key` in the newest completed write commit that carries it."""
+        for instant in sorted(self.timeline.completed_writes(), key=lambda i: i.requested, reverse=True):
+            if (as_of is None or instant.requested <= as_of) and (text := self.commit(instant).extra.get(key)):
+                return text
+        return None
+
+    def commit(self, instant: Instant) -> CommitMetadata:
+        """The metadata of a completed write instant, active or archived; empty when the archive kept none."""
+        if instant.file_name not in self.instant_files:
+            archived = self.archived.get(instant.requested)
+            return archived.metadata if archived and archived.metadata else CommitMetadata({}, None, {}, None)
+        return _cached(self, instant.file_name, decode_commit)
+
+    def plan(self, instant: Instant, file_name: str) -> dict[str, object]:
+        """The single Avro record of a plan file (compaction, clustering, clean, ...) in the timeline folder."""
+        if file_name not in self.instant_files:
+            raise FormatError(
+                f"{self.path}: {instant.action} {instant.requested} has no file {file_name}. "
+                "Roll the service back or restore the file."
+            )
+        return _cached(self, file_name, decode_record)
+
+    def replaced(self, as_of: str | None = None) -> frozenset[tuple[str, str]]:
+        """(partition, file id) of every file group that a completed replacecommit has taken out."""
+        gone = set()
+        for instant in self._replacing():
+            if as_of is None or instant.requested <= as_of:
+                for partition, ids in self.commit(instant).replaced.items():
+                    gone.update((partition, file_id) for file_id in ids)
+        return frozenset(gone)
+
+    def _replacing(self) -> Iterator[Instant]:
+        for instant in self.timeline.completed_writes():
+            if instant.completed_action == "replacecommit":
+                yield instant
+        start = self.timeline.start
+        if start and any(f.instant < start for f in self.files):
+            for archived in self.archived.values():
+                if archived.instant.completed_action == "replacecommit":
+                    yield archived.instant
+
+    @cached_property
+    def pending_compactions(self) -> Mapping[tuple[str, str], str]:
+        """(partition, file id) -> instant of the pending compaction that covers the group."""
+        covered = {}
+        for instant in self.timeline.pending("compaction"):
+            plan = self.plan(instant, f"{instant.requested}.compaction.requested")
+            for operation in plan.get("operations") or []:  # type: ignore[attr-defined]
+                covered[operation["partitionPath"] or "", operation["fileId"]] = instant.requested
+        return covered
+
+    @cached_property
+    def pending_clustering(self) -> Mapping[tuple[str, str], str]:
+        """(partition, file id) -> instant of the pending clustering that covers the group."""
+        covered = {}
+        for instant in self.timeline.pending("clustering", "replacecommit"):
+            name = f"{instant.requested}.{instant.action}.requested"
+            if self.instant_files.get(name, FileInfo(name, 0, 0)).size_bytes == 0:
+                continue
+            plan = self.plan(instant, name).get("clusteringPlan") or {}
+            for group in plan.get("inputGroups") or []:  # type: ignore[attr-defined]
+                for piece in group["slices"] or []:
+                    covered[piece["partitionPath"] or "", piece["fileId"]] = instant.requested
+        return covered
+
+    def slices(self, as_of: str | None = None) -> list[FileSlice]:
+        """The latest readable file slice of each live file group, by partition and file id."""
+        return file_slices(
+            self.files,
+            self.view_timeline,
+            version=self.config.version,
+            as_of=as_of,
+            replaced=self.replaced(as_of),
+            pending_compactions=self.pending_compactions,
+        )
+
+    def base_files(self, as_of: str | None = None) -> list[BaseFile]:
+        """The newest committed base file of each live file group: what a read-optimized query reads."""
+        return base_files(
+            self.files, self.view_timeline, version=self.config.version, as_of=as_of, replaced=self.replaced(as_of)
+        )
+
+    @cached_property
+    def view_timeline(self) -> Timeline:
+        """The timeline that file visibility asks: with its archive when a file is older than the active part."""
+        start = self.timeline.start
+        if self.timeline.layout >= 2 and start and any(isinstance(f, LogFile) and f.instant < start for f in self.files):
+            return self.history
+        return self.timeline
+
+    @cached_property
+    def retained_from(self) -> str | None:
+        """The earliest instant that cleaning has left complete, None when nothing was cleaned."""
+        for instant in sorted(self.timeline.instants, key=lambda i: i.requested, reverse=True):
+            if instant.action == "clean" and instant.state == COMPLETED:
+                return str(_cached(self, instant.file_name, decode_record).get("earliestCommitToRetain") or "") or None
+        return None
+
+    def require_retained(self, as_of: str) -> None:
+        """TableError when the state as of that instant can no longer be read."""
+        earliest = self.retained_from
+        if earliest and as_of < earliest:
+            raise TableError(
+                f"{self.path}: the state as of {as_of} has been cleaned away. "
+                f"The earliest instant that can still be read is {earliest}."
+            )
+
+
+def timeline_folder(config: TableConfig) -> str:
+    """Where the instant files of a table lie, relative to its path (hudi-format 2.1)."""
+    return HOODIE if config.layout == 1 else f"{HOODIE}/{config.timeline_path}"
+
+
+def read_config(storage: Storage) -> TableConfig:
+    """The table configuration; TableError when there is no table, FormatError when its properties are damaged."""
+    for path in (PROPERTIES, PROPERTIES + ".backup"):
+        try:
+            text = storage.read(path).decode("latin-1")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        return TableConfig.from_text(text, f"{storage.uri}/{path}")
+    raise TableError(
+        f"{storage.uri}: not a Hudi table, there is no {PROPERTIES}. "
+        "Check the path, or create the table with CREATE TABLE ... USING hudi."
+    )
+
+
+def load(storage: Storage) -> TableState:
+    """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
+    config = read_config(storage)
+    if config.drop_partition_columns and config.key_generator not in ("SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO"):
+        raise Unsupported(
+            f"{storage.uri}: partition columns are not stored in the files and cannot be rebuilt from the path of a "
+            f"{config.key_generator} key generator. Rewrite the table with "
+            "hoodie.datasource.write.drop.partition.columns=false."
+        )
+    files, _ = storage.list(timeline_folder(config))
+    named = {f.path.rsplit("/", 1)[-1]: f for f in files}
+    timeline = Timeline.from_file_names(named, config.layout, {n: f.modified_ms for n, f in named.items()})
+    return TableState(storage, config, timeline, tuple(_data_files(storage)), named)
+
+
+def refresh(state: TableState) -> TableState:
+    """Another look at the same table."""
+    return load(state.storage)
+
+
+def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:
+    for info in storage.walk("", lambda folder: folder.rsplit("/", 1)[-1] in (HOODIE, "_temporary")):
+        partition, _, name = info.path.rpartition("/")
+        found = parse_data_file(partition, name, info.size_bytes)
+        if found is not None:
+            yield found
+
+
+def _cached(state: TableState, file_name: str, decode):  # type: ignore[no-untyped-def]
+    info = state.instant_files[file_name]
+    key = (state.storage.uri, file_name, info.size_bytes, info.modified_ms)
+    with _cache_lock:
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    path = f"{state.timeline_folder}/{file_name}"
+    try:
+        value = decode(state.storage.read(path), f"{state.path}/{path}")
+    except FileNotFoundError as error:
+        raise TableError(
+            f"{state.path}: {path} has vanished while the table was read: another writer archived or rolled it back. "
+            "Run the statement again."
+        ) from error
+    with _cache_lock:
+        _cache[key] = value
+        while len(_cache) > _CACHE_ENTRIES:
+            _cache.popitem(last=False)
+    return value

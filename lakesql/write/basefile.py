@@ -1,0 +1,283 @@
+"""Base files: a new one from rows, or a new version of an old one with rows replaced, removed and added.
+
+A rewrite streams: the old file is read in pieces of ROW_GROUP_ROWS rows, replaced rows stay at their place, removed
+ones are cut out, new ones follow at the end; a few row groups are in memory, whatever the file's size. Copied rows keep
+commit time and sequence number, all rows get the new file name (hudi-format 3.4). The footer carries what Hudi's BLOOM
+index needs (3.5, 3.6): smallest and largest key, the filter and its type. A pure update keeps the old filter text as it
+is, added keys are added to it: a filter that knows too many keys is harmless, one that lacks a key doubles rows (3.9).
+
+Measured for 250,000 rows of 18 columns, one thread: read 0.06 s, replace by `take` 0.014 s, write with zstd level 1
+0.12 s and 14 MB (snappy 0.12 s and 23 MB, gzip 4.3 s and 16 MB), so encoding sets the pace and zstd is the default.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakesql.errors import FormatError, Unsupported
+from lakesql.format.avro import META_COLUMNS, conform
+from lakesql.format.bloom import BloomFilter, from_text, new_filter
+from lakesql.format.files import BaseFile
+from lakesql.storage import Storage
+from lakesql.write.settings import WriteConfig
+
+ROW_GROUP_ROWS = 131_072
+_COMMIT_TIME, _SEQNO, _KEY, _PARTITION, _FILE_NAME = META_COLUMNS
+_FILTER, _FILTER_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
+_OLD_FILTER = "com.uber.hoodie.bloomfilter"
+_MIN_KEY, _MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
+_BLOOM_ENTRIES_MIN = 100
+_OUTGROWN = 4
+_SAMPLE_ROWS = 10_000
+_CONSTANT = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSpec:
+    """The file to write. `schema` and `avro` include the meta columns."""
+
+    partition: str
+    file_id: str
+    instant: str
+    token: str
+    name: str
+    schema: pa.Schema
+    avro: Mapping[str, Any]
+    inserts: int  # rows that are new, as far as known
+    settings: WriteConfig
+
+    @property
+    def path(self) -> str:
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Changes to the rows of an old file. Positions are rows of that file; rows lack file name and partition path."""
+
+    replaced: np.ndarray  # positions, ascending, one per row of `replacements`
+    replacements: pa.Table
+    removed: np.ndarray  # positions, ascending, none of them replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of it."""
+
+    rows: int
+    size_bytes: int
+
+
+def write_new(storage: Storage, spec: BaseSpec, rows: Iterable[pa.Table]) -> Written:
+    """A base file of new rows; `rows` have the columns of the spec's schema except the file name."""
+    with _Writer(storage, spec, None) as writer:
+        for piece in _pieces(rows):
+            writer.write(piece, new=True)
+        return writer.finish()
+
+
+def rewrite(
+    storage: Storage, spec: BaseSpec, old: BaseFile, edit: Edit, added: Iterable[pa.Table], use_threads: bool
+) -> Written:
+    """A new version of `old`. FormatError when the old file is no readable Parquet, TableError when it does not fit."""
+    where = f"{storage.uri}/{old.path}"
+    try:
+        source = pq.ParquetFile(storage.data_path(old.path))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise FormatError(
+            f"{where}: the base file cannot be read: {error}. Restore it, or roll back its commit."
+        ) from error
+    with source, _Writer(storage, spec, source) as writer:
+        for first, piece in _old_rows(source, spec, where, use_threads):
+            writer.write(_edited(piece, first, edit), new=False)
+        for piece in _pieces(added):
+            writer.write(piece, new=True)
+        return writer.finish()
+
+
+def _old_rows(source: pq.ParquetFile, spec: BaseSpec, where: str, use_threads: bool) -> Iterator[tuple[int, pa.Table]]:
+    """(position of the first row, rows) without the columns that are the same in every row of the new file."""
+    wanted = _without_constants(spec.schema)
+    present = [name for name in source.schema_arrow.names if name in wanted.names]
+    first = 0
+    for batch in source.iter_batches(ROW_GROUP_ROWS, columns=present, use_threads=use_threads):
+        yield first, conform(pa.Table.from_batches([batch]), wanted, where)
+        first += batch.num_rows
+
+
+def _without_constants(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([f for f in schema if f.name not in (_FILE_NAME, _PARTITION)])
+
+
+def _edited(piece: pa.Table, first: int, edit: Edit) -> pa.Table:
+    """The rows of `piece` (positions from `first` on) with replaced rows in place and removed ones gone."""
+    last = first + piece.num_rows
+    low, high = np.searchsorted(edit.replaced, [first, last])
+    gone = edit.removed[slice(*np.searchsorted(edit.removed, [first, last]))] - first
+    if low == high and not len(gone):
+        return piece
+    order = np.arange(piece.num_rows)
+    order[edit.replaced[low:high] - first] = piece.num_rows + np.arange(high - low)
+    if len(gone):
+        order = np.delete(order, gone)
+    both = pa.concat_tables([piece, edit.replacements.select(piece.column_names).slice(low, high - low)])
+    return both.take(pa.array(order))
+
+
+def _pieces(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of ROW_GROUP_ROWS rows, the last one shorter."""
+    held: list[pa.Table] = []
+    count = 0
+    for table in rows:
+        held.append(table)
+        count += table.num_rows
+        while count >= ROW_GROUP_ROWS:
+            whole = pa.concat_tables(held)
+            yield whole.slice(0, ROW_GROUP_ROWS)
+            held = [whole.slice(ROW_GROUP_ROWS)]
+            count -= ROW_GROUP_ROWS
+    if count:
+        yield pa.concat_tables(held)
+
+
+class _Writer:
+    """One open Parquet file: columns that do not vary are filled in here, the footer is made at the end."""
+
+    def __init__(self, storage: Storage, spec: BaseSpec, source: pq.ParquetFile | None) -> None:
+        self._spec = spec
+        self._filter = _first_filter(source, spec)
+        self._keys: list[tuple[str, str]] = []
+        self._rows = 0
+        self._parquet: pq.ParquetWriter | None = None
+        self._file = storage.create(spec.path)
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._parquet is not None:
+            self._parquet.close()
+
+    def write(self, piece: pa.Table, new: bool) -> None:
+        """One row group; `new` when its keys are not in the old file."""
+        if not piece.num_rows:
+            return
+        if self._parquet is None:
+            self._parquet = self._open(piece)
+        keys = piece[_KEY]
+        if new or self._filter.lacks_old_keys:
+            self._filter = self._filter.with_keys(keys)
+        ends = pc.min_max(keys)
+        self._keys.append((ends["min"].as_py(), ends["max"].as_py()))
+        self._parquet.write_table(self._with_constants(piece), row_group_size=ROW_GROUP_ROWS)
+        self._rows += piece.num_rows
+
+    def finish(self) -> Written:
+        if self._parquet is None:
+            self._parquet = self._open(_without_constants(self._spec.schema).empty_table())
+        avro = json.dumps(self._spec.avro, separators=(",", ":"))
+        footer = {"parquet.avro.schema": avro, "writer.model.name": "avro", **self._filter.footer()}
+        if self._keys:
+            footer |= {_MIN_KEY: min(low for low, _ in self._keys), _MAX_KEY: max(high for _, high in self._keys)}
+        self._parquet.add_key_value_metadata(footer)
+        self._parquet.close()
+        return Written(self._rows, Path(self._file).stat().st_size)
+
+    def _open(self, sample: pa.Table) -> pq.ParquetWriter:
+        fields = [f.with_type(_CONSTANT) if f.name in (_FILE_NAME, _PARTITION) else f for f in self._spec.schema]
+        codec = self._spec.settings.codec
+        return pq.ParquetWriter(
+            self._file,
+            pa.schema(fields),
+            compression=codec,
+            compression_level=1 if codec == "zstd" else None,
+            use_dictionary=[_FILE_NAME, _PARTITION, *_repetitive(sample)],
+            store_schema=False,
+        )
+
+    def _with_constants(self, piece: pa.Table) -> pa.Table:
+        values = {_FILE_NAME: self._spec.name, _PARTITION: self._spec.partition}
+        zeros = pa.array(np.zeros(piece.num_rows, np.int32))
+        columns = [
+            pa.DictionaryArray.from_arrays(zeros, pa.array([values[f.name]], pa.string()))
+            if f.name in values
+            else piece[f.name]
+            for f in self._spec.schema
+        ]
+        fields = [f.with_type(_CONSTANT) if f.name in values else f for f in self._spec.schema]
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """The key filter of the file being written: decoded only when keys are added to it."""
+
+    bloom: BloomFilter | None
+    text: str  # of the old file, when `bloom` is None
+    type_code: str
+    lacks_old_keys: bool
+
+    def with_keys(self, keys: pa.ChunkedArray) -> "_Filter":
+        assert self.bloom is not None, "a filter kept as text gets no keys"
+        return replace(self, bloom=self.bloom.add(_flat(keys)))
+
+    def footer(self) -> dict[str, str]:
+        if self.bloom is not None:
+            return {_FILTER: self.bloom.to_text(), _FILTER_TYPE: self.bloom.type_code}
+        return {_FILTER: self.text, _FILTER_TYPE: self.type_code}
+
+
+def _first_filter(source: pq.ParquetFile | None, spec: BaseSpec) -> _Filter:
+    """What the new file's filter starts from: the old one, unless there is none, or it is far too small by now."""
+    rows = spec.inserts + (source.metadata.num_rows if source is not None else 0)
+    stored = (
+        {} if source is None else {k.decode(errors="replace"): v for k, v in (source.metadata.metadata or {}).items()}
+    )
+    text = (stored.get(_FILTER) or stored.get(_OLD_FILTER) or b"").decode(errors="replace")
+    kind = stored.get(_FILTER_TYPE, b"SIMPLE").decode(errors="replace")
+    if text and not spec.inserts:
+        return _Filter(None, text, kind, lacks_old_keys=False)
+    with suppress(FormatError, Unsupported):
+        if text:
+            bloom = from_text(text, kind, spec.settings.bloom_max_entries)
+            if not 0 < bloom.entries * _OUTGROWN < min(rows, spec.settings.bloom_entries):
+                return _Filter(bloom, "", kind, lacks_old_keys=False)
+    entries = min(max(rows, _BLOOM_ENTRIES_MIN), spec.settings.bloom_entries)
+    empty = new_filter(pa.array([], pa.string()), entries, spec.settings.bloom_fpp, spec.settings.bloom_max_entries)
+    return _Filter(empty, "", empty.type_code, lacks_old_keys=True)
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _repetitive(sample: pa.Table) -> list[str]:
+    """Leaf columns worth a dictionary: without one, columns of all different values are written a sixth faster."""
+    rows = sample.slice(0, _SAMPLE_ROWS)
+    chosen = []
+    for field in rows.schema:
+        if pa.types.is_nested(field.type):
+            chosen += _leaves(field.type, field.name)
+        elif pc.count_distinct(rows[field.name]).as_py() <= rows.num_rows // 2:
+            chosen.append(field.name)
+    return chosen
+
+
+def _leaves(kind: pa.DataType, path: str) -> list[str]:
+    """Parquet paths of the leaf columns below a column."""
+    if pa.types.is_struct(kind):
+        return [leaf for f in kind for leaf in _leaves(f.type, f"{path}.{f.name}")]
+    if pa.types.is_map(kind):
+        return [f"{path}.key_value.key", *_leaves(kind.item_type, f"{path}.key_value.value")]
+    if pa.types.is_list(kind):
+        return _leaves(kind.value_type, f"{path}.list.element")
+    return [path]

@@ -1,0 +1,207 @@
+"""The protocol of a commit: requested, inflight, files, completed (hudi-format 2.5, C.3); and giving up.
+
+The caller holds the table's lock from before it looked at the table until the end. That keeps other lakesql writers
+out; other engines do not know the lock, so right before completing the timeline is looked at once more. One put makes
+the commit visible, nothing is needed after it. CommitUnknown is raised only when that put failed and the timeline
+cannot be asked what became of it; every other failure removes what was written and leaves the table as it was.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import tzinfo
+
+from lakesql.errors import CommitConflict, CommitUnknown, LakeError
+from lakesql.format.metadata import CommitMetadata, WriteStat, encode_commit, encode_record
+from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Timeline, instant_file_name
+from lakesql.table.state import TableState, read_config
+from lakesql.write import metadata_table
+from lakesql.write.clock import Clock, draw
+from lakesql.write.transaction import Transaction, beat, heartbeat_path, marked_files, temporary_folder
+
+_DRAWS_MAX = 10
+
+
+def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tzinfo) -> Transaction:
+    """Announce a write: heartbeat, requested, inflight. The instant is larger than every time on the timeline."""
+    newest = state.timeline.newest_time
+    for _ in range(_DRAWS_MAX):
+        instant = draw(clock, newest, zone, state.path)
+        txn = Transaction(state.storage, state.config, instant, action, operation)
+        try:
+            beat(txn)
+            requested = b"" if action != "replacecommit" else encode_record("HoodieRequestedReplaceMetadata", {})
+            if not state.storage.put_if_absent(_file(txn, REQUESTED), requested):
+                state.storage.delete(heartbeat_path(instant))
+                newest = instant
+                continue
+            state.storage.put_if_absent(_file(txn, INFLIGHT), _inflight(txn))
+        except BaseException:
+            abort(txn)
+            raise
+        return txn
+    raise CommitConflict(
+        f"{state.path}: {_DRAWS_MAX} instants in a row were taken by another writer. Nothing was committed. Write "
+        "again."
+    )
+
+
+def _file(txn: Transaction, stage: str, completed: str | None = None) -> str:
+    name = instant_file_name(txn.instant, txn.action, stage, txn.config.layout, completed)
+    return f"{txn.config.timeline_folder}/{name}"
+
+
+def _inflight(txn: Transaction) -> bytes:
+    if txn.action != "replacecommit":
+        return b""
+    return encode_commit(CommitMetadata(operation=txn.operation), version=txn.config.version, replace=False)
+
+
+def prepare_partition(txn: Transaction, partition: str) -> None:
+    """The file without which other readers do not see a partition (hudi-format 3.7). Before its first data file."""
+    path = f"{partition}/.hoodie_partition_metadata" if partition else ".hoodie_partition_metadata"
+    depth = len(partition.split("/")) if partition else 0
+    text = f"#partition metadata\ncommitTime={txn.instant}\npartitionDepth={depth}\n"
+    txn.storage.put_if_absent(path, text.encode())
+
+
+def metadata_of(
+    txn: Transaction,
+    stats: Sequence[WriteStat],
+    schema_json: str,
+    extra: Mapping[str, str],
+    replaced: Mapping[str, Sequence[str]],
+) -> CommitMetadata:
+    """The body of the completed instant; always with the table schema (hudi-format 2.12)."""
+    partitions: dict[str, tuple[WriteStat, ...]] = {}
+    for stat in stats:
+        partition = stat.partition_path or ""
+        partitions[partition] = (*partitions.get(partition, ()), stat)
+    return CommitMetadata(
+        partition_stats=partitions,
+        operation=txn.operation,
+        extra={**extra, "schema": schema_json},
+        compacted=False,
+        replaced={partition: tuple(ids) for partition, ids in replaced.items()},
+    )
+
+
+def complete(
+    txn: Transaction,
+    state: TableState,
+    metadata: CommitMetadata,
+    touched: Collection[tuple[str, str]],
+    clock: Clock,
+    zone: tzinfo,
+) -> None:
+    """Make the commit visible. `state` is what the write was planned on, `touched` the file groups it changes.
+
+    CommitConflict when somebody interfered, CommitUnknown when the outcome cannot be told. After anything but a
+    CommitUnknown and a success the caller must `abort`.
+    """
+    files, _ = txn.storage.list(txn.config.timeline_folder)
+    named = {f.path.rsplit("/", 1)[-1]: f for f in files}
+    now = Timeline.from_file_names(named, txn.config.layout, {n: f.modified_ms for n, f in named.items()})
+    if _file(txn, INFLIGHT).rsplit("/", 1)[-1] not in named:
+        raise CommitConflict(
+            f"{txn.where}: another writer rolled our {txn.action} {txn.instant} back while it ran. Nothing was "
+            "committed. Write again; let other writers use optimistic concurrency control if they run at the same "
+            "time."
+        )
+    if metadata_table.listed(read_config(txn.storage)):
+        raise CommitConflict(
+            f"{txn.where}: another writer built a metadata table while {txn.action} {txn.instant} ran; it would not "
+            "know our files. Nothing was committed. Write again."
+        )
+    refuse_overlap(state, replace(state, timeline=now, instant_files=named), touched, txn.instant)
+    completed = None
+    if txn.config.layout != 1:
+        completed = draw(clock, max(now.newest_time, txn.instant), zone, txn.where)
+    body = encode_commit(metadata, version=txn.config.version, replace=txn.action == "replacecommit")
+    _publish(txn, _file(txn, COMPLETED, completed), body)
+
+
+def refuse_overlap(
+    before: TableState, after: TableState, touched: Collection[tuple[str, str]], own: str | None = None
+) -> None:
+    """CommitConflict when a write completed, or a table service planned, between two looks has one of the groups."""
+    groups = set(touched)
+    known = {i.requested for i in before.timeline.completed_writes()}
+    for instant in after.timeline.completed_writes():
+        if instant.requested in known or instant.requested == own:
+            continue
+        metadata = after.commit(instant)
+        theirs = {(p, s.file_id or "") for p, stats in metadata.partition_stats.items() for s in stats}
+        theirs |= {(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids}
+        for partition, file_id in sorted(groups & theirs):
+            raise CommitConflict(
+                f"{before.path}: file group {file_id}{f' in partition {partition}' if partition else ''} was changed "
+                f"by {instant.action} {instant.requested} after this write read it. Nothing was committed. Run the "
+                "statement again; it will read the new slice."
+            )
+    planned = dict(after.pending_clustering)
+    if before.config.version < 8:
+        planned |= after.pending_compactions
+    known = {i.requested for i in before.timeline.pending("clustering", "replacecommit", "compaction")}
+    for group, plan in planned.items():
+        if group in groups and plan not in known:
+            raise CommitConflict(
+                f"{before.path}: table service {plan} was planned over file group {'/'.join(p for p in group if p)} "
+                "after this write began. Nothing was committed. Write again when it is done."
+            )
+
+
+def _publish(txn: Transaction, path: str, body: bytes) -> None:
+    """The one put that counts, and what to think when it fails."""
+    cause: Exception | None = None
+    try:
+        if txn.storage.put_if_absent(path, body):
+            return
+    except Exception as error:
+        cause = error
+    except BaseException as interrupt:
+        raise CommitUnknown(
+            f"{txn.where}: interrupted while {txn.action} {txn.instant} was sent to storage. Nothing was deleted. "
+            f"Look whether {path} exists: if it does, the commit is complete; if not, the next write rolls it back."
+        ) from interrupt
+    try:
+        found = txn.storage.read(path)
+    except FileNotFoundError:
+        raise CommitConflict(
+            f"{txn.where}: storage refused to complete {txn.action} {txn.instant} ({cause}). Nothing was committed. "
+            "Write again."
+        ) from cause
+    except Exception as error:
+        raise CommitUnknown(
+            f"{txn.where}: {txn.action} {txn.instant} was sent to storage, the answer was lost ({cause}), and the "
+            f"timeline cannot be read ({error}). Nothing was deleted. Look whether {path} exists: if it does, the "
+            "commit is complete; if not, the next write rolls it back."
+        ) from cause
+    if found != body:
+        raise CommitConflict(
+            f"{txn.where}: {path} was written by somebody else. Nothing of ours was committed. Write again."
+        )
+
+
+def finish(txn: Transaction) -> str | None:
+    """Remove the traces of a completed instant; a sentence when that failed, which changes nothing for the commit."""
+    try:
+        txn.storage.delete_tree(temporary_folder(txn.instant))
+        txn.storage.delete(heartbeat_path(txn.instant))
+    except OSError as error:
+        return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
+    return None
+
+
+def abort(txn: Transaction) -> None:
+    """Remove everything an instant that did not complete has written; never raises.
+
+    Data files go first. When one cannot be removed, the pending instant stays, and the next writer rolls it back.
+    """
+    with suppress(OSError, LakeError):
+        for path, _ in marked_files(txn.storage, txn.instant):
+            txn.storage.delete(path)
+        txn.storage.delete_tree(temporary_folder(txn.instant))
+        for stage in (INFLIGHT, REQUESTED):
+            txn.storage.delete(_file(txn, stage))
+        txn.storage.delete(heartbeat_path(txn.instant))

@@ -1,0 +1,126 @@
+"""Creating a table: one file, `hoodie.properties`, with everything that other engines need to find in it (C.2, 1.8).
+
+Nothing else makes a table: until the first commit it has no rows and its schema is the one stored here.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from lakesql.errors import TableError, Unsupported
+from lakesql.format.avro import META_COLUMNS, avro_schema
+from lakesql.format.metadata import TableConfig, format_properties, new_table_properties
+from lakesql.storage import Storage
+from lakesql.table.keys import partition_path_sql, record_key_sql
+from lakesql.table.state import PROPERTIES, TableState, load
+from lakesql.write.check import require_writable
+
+TYPES = {
+    "cow": "COPY_ON_WRITE",
+    "mor": "MERGE_ON_READ",
+    "copy_on_write": "COPY_ON_WRITE",
+    "merge_on_read": "MERGE_ON_READ",
+}
+
+_MODE, _PAYLOAD = "hoodie.record.merge.mode", "hoodie.compaction.payload.class"
+_HIVE_STYLE, _URL_ENCODE = (
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+)
+
+
+def create(
+    storage: Storage,
+    schema: pa.Schema,
+    *,
+    name: str,
+    type: str = "cow",  # noqa: A002  the word users type
+    primary_key: Sequence[str] = (),
+    ordering_fields: Sequence[str] = (),
+    partitioned_by: Sequence[str] = (),
+    version: int = 9,
+    properties: Mapping[str, str] | None = None,
+) -> TableState:
+    """Create an empty table. `type` is cow or mor; without `primary_key` keys are generated; `properties` are stored.
+
+    The merge mode is event time when there are ordering fields, else commit time; `hoodie.record.merge.mode` decides
+    otherwise. TableError when a table is there, or a named column is missing or unfit; Unsupported for what lakesql
+    does not write to.
+    """
+    where = f"{storage.uri}: new table {name}"
+    if type.lower() not in TYPES:
+        raise TableError(f"{where}: type {type!r} is unknown. Use cow or mor.")
+    if storage.stat(PROPERTIES) is not None:
+        raise TableError(f"{storage.uri}: there is a Hudi table already. Drop it first, or choose another path.")
+    _check_columns(where, schema, (*primary_key, *ordering_fields, *(f.split(":")[0] for f in partitioned_by)))
+    extra = dict(properties or {})
+    mode = extra.pop(_MODE, None) or ("EVENT_TIME_ORDERING" if ordering_fields else "COMMIT_TIME_ORDERING")
+    stored = new_table_properties(
+        name=name,
+        table_type=TYPES[type.lower()],
+        version=version,
+        record_key_fields=tuple(primary_key),
+        partition_fields=tuple(partitioned_by),
+        ordering_fields=tuple(ordering_fields),
+        merge_mode=mode.upper(),
+        schema_json=json.dumps(avro_schema(schema, name), separators=(",", ":")),
+        hive_style=extra.pop(_HIVE_STYLE, "true").lower() == "true",
+        url_encode=extra.pop(_URL_ENCODE, "false").lower() == "true",
+        extra=extra,
+    )
+    text = format_properties(stored, "Properties saved by lakesql")
+    config = TableConfig.from_text(text, f"{where}: hoodie.properties")
+    _check_keys(where, config, schema)
+    if version >= 8:
+        _make_folder(storage, f"{config.history_folder}")
+    if not storage.put_if_absent(PROPERTIES, text.encode("latin-1")):
+        raise TableError(
+            f"{storage.uri}: another process created a Hudi table here just now. Open it, or choose another path."
+        )
+    state = load(storage)
+    require_writable(state)
+    return state
+
+
+def _check_columns(where: str, schema: pa.Schema, named: Sequence[str]) -> None:
+    if not schema.names:
+        raise TableError(f"{where}: it has no columns. Give at least one.")
+    twice = [n for n, count in Counter(c.lower() for c in schema.names).items() if count > 1]
+    if twice:
+        raise TableError(
+            f"{where}: column {twice[0]} is there twice (names differ in case only at most). Rename one of them."
+        )
+    reserved = [c for c in schema.names if c in META_COLUMNS or c.startswith("__lakesql_") or c == "__op"]
+    if reserved:
+        raise TableError(f"{where}: the column name {reserved[0]} is reserved. Rename it.")
+    missing = [c for c in named if c not in schema.names and c.split(".")[0] not in schema.names]
+    if missing:
+        raise TableError(f"{where}: there is no column {missing[0]}; the columns are {', '.join(schema.names)}.")
+    if "_hoodie_is_deleted" in schema.names and not schema.field("_hoodie_is_deleted").type.equals(pa.bool_()):
+        raise TableError(f"{where}: column _hoodie_is_deleted must be boolean; it marks rows to delete.")
+
+
+def _check_keys(where: str, config: TableConfig, schema: pa.Schema) -> None:
+    """Keys must be spellable now, not at the first write."""
+    if config.record_key_fields:
+        record_key_sql(config, schema)
+    elif config.merge_mode == "EVENT_TIME_ORDERING":
+        raise TableError(
+            f"{where}: without a primary key rows never meet, so there is nothing to order by. Name a primary key, or "
+            "no ordering field."
+        )
+    partition_path_sql(config, schema)
+    for field in config.ordering_fields:
+        if field in schema.names and pa.types.is_nested(schema.field(field).type):
+            raise Unsupported(
+                f"{where}: ordering field {field} has type {schema.field(field).type}, which has no order. Choose "
+                "another column."
+            )
+
+
+def _make_folder(storage: Storage, folder: str) -> None:
+    """Spark lists the timeline folder before it writes into it; a local file system must have it."""
+    storage.put(f"{folder}/.created", b"")
+    storage.delete(f"{folder}/.created")

@@ -1,0 +1,41 @@
+"""What a write did, in one value that prints on one line."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """Counts are rows of the input by their fate and add up to their number, except that an overwrite also counts the
+    rows it took out as deleted. `instant` is None when nothing was written.
+    """
+
+    instant: str | None
+    action: str | None
+    operation: str
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_ignored: int = 0
+    """Late, unchanged, or without anything to delete."""
+    files_written: int = 0
+    bytes_written: int = 0
+    partitions_touched: int = 0
+    duration_s: float = 0.0
+    requests: int = 0
+    """Calls to the table's storage."""
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        counts = ", ".join(
+            f"{count:,} {word}"
+            for word, count in (
+                ("inserted", self.rows_inserted),
+                ("updated", self.rows_updated),
+                ("deleted", self.rows_deleted),
+                ("ignored", self.rows_ignored),
+            )
+            if count
+        )
+        done = f"{self.action} {self.instant}" if self.instant else "nothing written"
+        files = f"; {self.files_written} files, {self.bytes_written:,} bytes" if self.files_written else ""
+        return f"{self.operation}: {done}: {counts or 'no rows'}{files} in {self.duration_s:.2f} s"

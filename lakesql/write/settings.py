@@ -1,0 +1,127 @@
+"""Settings of a write: Hudi's names, parsed once into typed fields (defaults: hudi-format 10.1).
+
+Unknown keys are allowed and ignored, as Hudi ignores them: a job may carry settings meant for other engines. A value
+that cannot be parsed is a TableError, a value we know and cannot honour is Unsupported; both name the setting.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lakesql.errors import TableError, Unsupported
+
+# zstd level 1 writes as fast as snappy here and yields files a quarter smaller; gzip, Hudi's default, needs four times
+# the CPU of either for the same rows (benchmarks/write.py). Every Hudi release reads all of them (hudi-format 3.9).
+DEFAULT_CODEC = "zstd"
+CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
+
+DUPLICATE_POLICIES = ("none", "drop", "fail")
+NON_GLOBAL_INDEXES = ("", "SIMPLE", "BLOOM", "INMEMORY")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteConfig:
+    """One write's settings. Sizes are bytes, counts are rows."""
+
+    max_file_bytes: int = 120 << 20
+    small_file_bytes: int = 100 << 20
+    small_file_candidates: int = 1
+    insert_split_rows: int = 500_000
+    record_bytes: int = 0  # 0: measured
+    log_block_bytes: int = 256 << 20
+    codec: str = CODECS[DEFAULT_CODEC]
+    bloom_entries: int = 60_000
+    bloom_fpp: float = 1e-9
+    bloom_max_entries: int = 100_000
+    lock_wait_ms: int = 60_000
+    duplicates: str = "none"
+    combine_before_insert: bool = False
+    timezone: str = ""
+    bare_complex_keys: bool = False
+
+
+def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
+    """The typed form of a job's settings. Raises TableError or Unsupported, naming the setting and its value."""
+    _refuse(settings)
+    values: dict[str, Any] = {}
+    for field in fields(WriteConfig):
+        name, parse = _NAMES[field.name]
+        if name in settings:
+            try:
+                values[field.name] = parse(str(settings[name]).strip())
+            except ValueError as error:
+                raise TableError(
+                    f"setting {name} = {settings[name]!r}: {error}. Correct the value or RESET {name}."
+                ) from error
+    return WriteConfig(**values)
+
+
+def _refuse(settings: Mapping[str, str]) -> None:
+    index = str(settings.get("hoodie.index.type", "")).upper()
+    if index not in NON_GLOBAL_INDEXES:
+        raise Unsupported(
+            f"setting hoodie.index.type = {index}: lakesql looks keys up within their partition (as SIMPLE and BLOOM "
+            "do). RESET hoodie.index.type, or write with Spark."
+        )
+    mode = str(settings.get("hoodie.write.concurrency.mode", "SINGLE_WRITER")).upper()
+    if mode == "NON_BLOCKING_CONCURRENCY_CONTROL":
+        raise Unsupported(
+            f"setting hoodie.write.concurrency.mode = {mode}: use OPTIMISTIC_CONCURRENCY_CONTROL or RESET it."
+        )
+
+
+def _size(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise ValueError(f"must be at least {minimum}")
+        return value
+
+    return parse
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise ValueError("must lie between 0 and 1")
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return text.lower()
+
+    return parse
+
+
+def _codec(text: str) -> str:
+    if text.lower() not in CODECS:
+        raise ValueError(f"must be one of {', '.join(CODECS)}")
+    return CODECS[text.lower()]
+
+
+_NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "max_file_bytes": ("hoodie.parquet.max.file.size", _size(1)),
+    "small_file_bytes": ("hoodie.parquet.small.file.limit", int),
+    "small_file_candidates": ("hoodie.merge.small.file.group.candidates.limit", _size(0)),
+    "insert_split_rows": ("hoodie.copyonwrite.insert.split.size", _size(1)),
+    "record_bytes": ("hoodie.copyonwrite.record.size.estimate", _size(1)),
+    "log_block_bytes": ("hoodie.logfile.data.block.max.size", _size(1)),
+    "codec": ("hoodie.parquet.compression.codec", _codec),
+    "bloom_entries": ("hoodie.index.bloom.num_entries", _size(1)),
+    "bloom_fpp": ("hoodie.index.bloom.fpp", _fraction),
+    "bloom_max_entries": ("hoodie.bloom.index.filter.dynamic.max.entries", _size(1)),
+    "lock_wait_ms": ("hoodie.write.lock.wait_time_ms", _size(0)),
+    "duplicates": ("hoodie.datasource.insert.dup.policy", _one_of(*DUPLICATE_POLICIES)),
+    "combine_before_insert": ("hoodie.combine.before.insert", _flag),
+    "timezone": ("hoodie.table.timeline.timezone", _one_of("utc", "local")),
+    "bare_complex_keys": ("hoodie.write.complex.keygen.new.encoding", _flag),
+}

@@ -1,0 +1,325 @@
+"""The files of a write: streams the rows of a batch to their targets and returns the write stats of the commit.
+
+DuckDB yields the rows once, sorted by target and by place in the base file; a target's rows pass through a bounded
+queue to one of WORKERS threads, which encodes and writes its file (pyarrow releases the GIL). The rows of a new group
+stream through, those of a rewritten group are collected first, since they are replaced in one pass over the old file.
+Rows for logs are collected until LOG_ROWS and then encoded together. Memory: a few row groups and log chunks.
+
+Here is the only place where copy-on-write and merge-on-read differ: `Target.kind`, decided by `route`.
+"""
+
+import queue
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesql.format.avro import META_COLUMNS, conform, with_meta_fields
+from lakesql.format.files import FileSlice, LogFile, base_file_name
+from lakesql.format.metadata import WriteStat
+from lakesql.table.state import TableState
+from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
+from lakesql.write.logfile import LogContent, encode_groups, next_log_file
+from lakesql.write.plan import APPEND, CREATE, DELETED, INSERTED, REWRITE, UPDATED, Target
+from lakesql.write.settings import WriteConfig
+from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_KEY, ROW_NO, ROW_PART, Stream
+from lakesql.write.transaction import APPEND_MARKER, CREATE_MARKER, MERGE_MARKER, Transaction, beat, mark
+
+WORKERS = 2
+LOG_ROWS = 100_000
+BATCH_ROWS = 65_536
+_QUEUED_BATCHES = 3
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every file of a write needs to know."""
+
+    txn: Transaction
+    state: TableState
+    slices: Sequence[FileSlice]
+    settings: WriteConfig
+    schema: pa.Schema  # with meta columns
+    avro: Mapping[str, Any]  # with meta columns
+    ordered_deletes: bool
+
+
+def job(
+    txn: Transaction, state: TableState, slices: Sequence[FileSlice], settings: WriteConfig, event_time: bool
+) -> Job:
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+    # Several ordering values need a wrapper that 0.15 and 1.0 cannot read.
+    ordered = event_time and (state.config.version >= 9 or len(state.config.ordering_fields) == 1)
+    return Job(txn, state, slices, settings, pa.schema([*meta, *state.schema]), with_meta_fields(state.avro), ordered)
+
+
+def write_targets(
+    con: duckdb.DuckDBPyConnection, work: Job, targets: Sequence[Target], rows: Stream
+) -> list[WriteStat]:
+    """Write all targets; one stat each, in their order. `rows` covers every target, each in one piece."""
+    alone = sum(t.kind != APPEND for t in targets) == 1
+    stats: list[WriteStat | None] = [None] * len(targets)
+    logs = _LogBuffer(work)
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-write") as pool:
+        running: deque[tuple[int, _Feed]] = deque()
+        try:
+            for number, piece in _by_target(con, rows):
+                if targets[number].kind == APPEND:
+                    if logs.rows >= LOG_ROWS and number not in logs:
+                        logs.flush(stats)
+                    logs.add(number, targets[number], piece)
+                    continue
+                if not running or running[-1][0] != number:
+                    if running:
+                        running[-1][1].end()
+                    while len(running) >= WORKERS:
+                        first, feed = running.popleft()
+                        stats[first] = feed.result()
+                    running.append((number, _Feed(pool, work, number, targets[number], alone)))
+                running[-1][1].put(piece)
+            logs.flush(stats)
+            if running:
+                running[-1][1].end()
+            for number, feed in running:
+                stats[number] = feed.result()
+        except BaseException:
+            for _, feed in running:
+                feed.cancel()
+            raise
+    assert all(s is not None for s in stats), "every target must have rows"
+    return [s for s in stats if s is not None]
+
+
+def _by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Iterator[tuple[int, pa.Table]]:
+    """The rows in pieces of one target each, cut by the known numbers of rows."""
+    sequence = iter(rows.sequence)
+    number, left = next(sequence)
+    with con.sql(rows.sql).to_arrow_reader(BATCH_ROWS) as reader:
+        for batch in reader:
+            table, first = pa.Table.from_batches([batch]), 0
+            while first < batch.num_rows:
+                if not left:
+                    number, left = next(sequence)
+                taken = min(left, batch.num_rows - first)
+                yield number, table.slice(first, taken)
+                first, left = first + taken, left - taken
+    assert (left, next(sequence, None)) == (0, None), "the rows must be as many as were counted"
+
+
+class _Feed:
+    """The rows on their way to one worker."""
+
+    def __init__(self, pool: ThreadPoolExecutor, work: Job, number: int, target: Target, alone: bool) -> None:
+        self._queue: queue.Queue[pa.Table | None] = queue.Queue(_QUEUED_BATCHES)
+        self._cancelled = False
+        self._future: Future[WriteStat] = pool.submit(_write_base, work, number, target, self._rows(), alone)
+
+    def put(self, rows: pa.Table | None) -> None:
+        while not self._future.done():
+            try:
+                self._queue.put(rows, timeout=_POLL_S)
+            except queue.Full:
+                continue
+            return
+        self._future.result()  # the worker failed: its error is the news
+
+    def end(self) -> None:
+        self.put(None)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def result(self) -> WriteStat:
+        return self._future.result()
+
+    def _rows(self) -> Iterator[pa.Table]:
+        while True:
+            try:
+                rows = self._queue.get(timeout=_POLL_S)
+            except queue.Empty:
+                if self._cancelled:
+                    raise _CancelledError from None
+                continue
+            if rows is None:
+                return
+            yield rows
+
+
+class _CancelledError(Exception):
+    """The write failed elsewhere."""
+
+
+def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table], alone: bool) -> WriteStat:
+    txn, storage = work.txn, work.txn.storage
+    base = work.slices[target.slice_no].base if target.slice_no is not None else None
+    token = f"{number}-0-1"
+    spec = BaseSpec(
+        partition=target.partition,
+        file_id=target.file_id,
+        instant=txn.instant,
+        token=token,
+        name=base_file_name(target.file_id, token, txn.instant),
+        schema=work.schema,
+        avro=work.avro,
+        inserts=target.inserts,
+        settings=work.settings,
+    )
+    mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
+    made = _Numbered(work, number)
+    if target.kind == CREATE:
+        written = write_new(storage, spec, (made.base_rows(piece) for piece in rows))
+    else:
+        assert target.kind == REWRITE, target.kind
+        assert base is not None, "a rewrite needs a base file"
+        edit, added = _edit(made, list(rows))
+        written = rewrite(storage, spec, base, edit, added, alone)
+    changes = target.changes
+    return WriteStat(
+        file_id=target.file_id,
+        path=spec.path,
+        prev_commit=base.instant if base is not None else "null",
+        num_writes=written.rows,
+        num_deletes=changes.deletes,
+        num_update_writes=changes.updates,
+        num_inserts=target.inserts,
+        total_write_bytes=written.size_bytes,
+        total_write_errors=0,
+        partition_path=target.partition,
+        file_size_in_bytes=written.size_bytes,
+        prev_base_file=base.name if base is not None else None,
+    )
+
+
+class _Numbered:
+    """Gives the rows of one file their meta columns; the sequence numbers count up over all calls."""
+
+    def __init__(self, work: Job, number: int) -> None:
+        self._work = work
+        self._prefix = f"{work.txn.instant}_{number}_"
+        self._next = 0
+
+    def base_rows(self, rows: pa.Table) -> pa.Table:
+        """The stream's rows with the columns of a base file, those that never vary left out."""
+        beat(self._work.txn)
+        numbers = pa.array(np.arange(self._next, self._next + rows.num_rows)).cast(pa.string())
+        self._next += rows.num_rows
+        meta = [
+            pa.repeat(pa.scalar(self._work.txn.instant), rows.num_rows),
+            pc.binary_join_element_wise(self._prefix, numbers, ""),
+            rows[ROW_KEY],
+        ]
+        schema = self._work.schema
+        columns = [*meta, *(rows[name] for name in schema.names[5:])]
+        names = [*schema.names[:3], *schema.names[5:]]
+        wanted = pa.schema([schema.field(name) for name in names])
+        return conform(pa.table(columns, names=names), wanted, f"{self._work.txn.where}: rows to write")
+
+    def log_rows(self, rows: pa.Table, file_ids: pa.Array) -> pa.Table:
+        """The stream's rows as records of a log block; `file_ids` has one id per row (hudi-format 3.4)."""
+        base = self.base_rows(rows)
+        columns = [*base.columns[:3], rows[ROW_PART], file_ids, *base.columns[3:]]
+        return conform(
+            pa.table(columns, names=self._work.schema.names),
+            self._work.schema,
+            f"{self._work.txn.where}: rows to write",
+        )
+
+
+def _edit(made: _Numbered, pieces: list[pa.Table]) -> tuple[Edit, list[pa.Table]]:
+    """Changes in place, and the rows that come on top: inserts have no place in the old file."""
+    rows = pa.concat_tables(pieces)
+    fate = rows[ROW_FATE].to_numpy()
+    place = pc.fill_null(rows[ROW_NO], -1).to_numpy()
+    assert (place[fate != INSERTED] >= 0).all(), "a change must have a place in the base file"
+    replaced, removed = fate == UPDATED, fate == DELETED
+    replacements = made.base_rows(rows.filter(pa.array(replaced)))
+    added = made.base_rows(rows.filter(pa.array(fate == INSERTED)))
+    edit = Edit(place[replaced], replacements, np.unique(place[removed]))
+    assert (np.diff(edit.replaced) > 0).all(), "rows must come sorted, one per place"
+    return edit, [added]
+
+
+def _deletes(rows: pa.Table) -> pa.Table:
+    """key, part and ord_0 ... of the rows to delete."""
+    names = {ROW_KEY: "key", ROW_PART: "part"}
+    names |= {n: f"ord_{n.removeprefix(ORD_PREFIX)}" for n in rows.column_names if n.startswith(ORD_PREFIX)}
+    return rows.select(list(names)).rename_columns(list(names.values()))
+
+
+class _LogBuffer:
+    """Rows for log files, until there are enough to encode them together."""
+
+    def __init__(self, work: Job) -> None:
+        self.rows = 0
+        self._work = work
+        self._held: dict[int, tuple[Target, list[pa.Table]]] = {}
+        logs = [f for f in work.state.files if isinstance(f, LogFile)] if work.state.config.version < 8 else []
+        self._logs: dict[tuple[str, str], list[LogFile]] = {}
+        for file in logs:
+            self._logs.setdefault((file.partition, file.file_id), []).append(file)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._held
+
+    def add(self, number: int, target: Target, rows: pa.Table) -> None:
+        self._held.setdefault(number, (target, []))[1].append(rows)
+        self.rows += rows.num_rows
+
+    def flush(self, stats: list[WriteStat | None]) -> None:
+        """Write the log files of all targets held; their rows must be complete."""
+        if not self._held:
+            return
+        work = self._work
+        data, ids, contents, first = [], [], [], 0
+        for target, pieces in self._held.values():
+            rows = pa.concat_tables(pieces)
+            deleted = pc.equal(rows[ROW_FATE], DELETED)
+            upserts = rows.filter(pc.invert(deleted))
+            data.append(upserts)
+            ids.append(pa.repeat(pa.scalar(target.file_id), upserts.num_rows))
+            contents.append(LogContent(first, first + upserts.num_rows, _deletes(rows.filter(deleted))))
+            first += upserts.num_rows
+        records = _Numbered(work, min(self._held)).log_rows(pa.concat_tables(data), pa.concat_arrays(ids))
+        files = encode_groups(
+            records, contents, work.avro, work.txn.instant, work.settings.log_block_bytes, work.ordered_deletes
+        )
+        for (number, (target, _)), content, file in zip(self._held.items(), contents, files, strict=True):
+            stats[number] = self._put(number, target, content, file)
+        self._held, self.rows = {}, 0
+
+    def _put(self, number: int, target: Target, content: LogContent, data: bytes) -> WriteStat:
+        work, txn = self._work, self._work.txn
+        version = txn.config.version
+        assert target.slice_no is not None, "a log file belongs to a slice"
+        file_slice = work.slices[target.slice_no]
+        siblings = self._logs.get(file_slice.group, [])
+        name, number_in_slice = next_log_file(file_slice, txn.instant, f"{number}-0-1", version, siblings)
+        path = f"{target.partition}/{name}" if target.partition else name
+        mark(txn, path, CREATE_MARKER if version >= 8 else APPEND_MARKER)
+        txn.storage.put(path, data)
+        own_slice = [f.name for f in sorted(siblings, key=lambda f: f.version) if f.instant == file_slice.instant]
+        records = content.last - content.first
+        return WriteStat(
+            file_id=target.file_id,
+            path=path,
+            prev_commit=txn.instant if version >= 8 else file_slice.instant,
+            num_writes=records,
+            num_deletes=content.deletes.num_rows,
+            num_update_writes=target.changes.updates,
+            num_inserts=target.changes.revived,
+            total_write_bytes=len(data),
+            total_write_errors=0,
+            partition_path=target.partition,
+            file_size_in_bytes=len(data),
+            log_version=number_in_slice,
+            log_offset=0,
+            base_file="" if version >= 8 or file_slice.base is None else file_slice.base.name,
+            log_files=(name,) if version >= 8 else (*own_slice, name),
+        )

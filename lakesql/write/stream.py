@@ -1,0 +1,103 @@
+"""The rows of a tagged batch in the order of their targets: one query and how many of its rows each target gets.
+
+Columns: ROW_NO BIGINT | ROW_FATE UTINYINT | ROW_KEY VARCHAR | ROW_PART VARCHAR | ORD_PREFIX 0 ... | those of the table.
+Within a target, rows with a place in the base file come first, by place, then the others in input order. When every
+row is a new key no numbering is needed: sorted by partition path the rows are in the order of the targets, and a
+single partition needs no sort at all.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from lakesql.table.names import literal, quote
+from lakesql.write.plan import BATCH, FATE, IGNORED, INSERT, INSERTED, UPSERT, Target
+
+# Names that no column of a table has (`create` reserves them).
+ROW_NO, ROW_FATE, ROW_KEY, ROW_PART = "__lakesql_row_no", "__lakesql_fate", "__lakesql_key", "__lakesql_part"
+ORD_PREFIX = "__lakesql_ord_"
+
+_PLACES, _RANGES = "__lakesql_places", "__lakesql_ranges"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The query, and (target, rows) in the order in which its rows come."""
+
+    sql: str
+    sequence: tuple[tuple[int, int], ...]
+
+
+@contextmanager
+def rows_of(
+    con: duckdb.DuckDBPyConnection,
+    columns: Sequence[str],
+    ords: Sequence[str],
+    targets: Sequence[Target],
+    looked_up: bool,
+    instant: str,
+) -> Iterator[Stream]:
+    """The stream for all targets; valid on `con` within the context. Generated keys (6.7) are made of `instant`."""
+    key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || b.rowid)"
+    given = f"{key} AS {ROW_KEY}, b.__lakesql_part AS {ROW_PART}"
+    fields = "".join(f", b.{quote(c)}" for c in columns)
+    if not looked_up:
+        nothing = "".join(f", NULL AS {ORD_PREFIX}{i}" for i in range(len(ords)))
+        sql = (
+            f"SELECT NULL::BIGINT AS {ROW_NO}, {INSERTED}::UTINYINT AS {ROW_FATE}, {given}{nothing}{fields} "
+            f"FROM {BATCH} b WHERE b.__lakesql_op IN ({UPSERT}, {INSERT})"
+        )
+        order = sorted(range(len(targets)), key=lambda n: (targets[n].partition, targets[n].first_insert))
+        several = len({t.partition for t in targets}) > 1
+        yield Stream(
+            sql + (" ORDER BY b.__lakesql_part, b.rowid" if several else ""),
+            tuple((n, targets[n].inserts) for n in order),
+        )
+        return
+    places = [(t.slice_no, n) for n, t in enumerate(targets) if t.slice_no is not None]
+    ranges = [(t.partition, t.first_insert, t.first_insert + t.inserts, n) for n, t in enumerate(targets) if t.inserts]
+    con.register(_PLACES, _table(places, ("slice_no", pa.int32()), ("target", pa.int32())))
+    con.register(
+        _RANGES,
+        _table(ranges, ("part", pa.string()), ("low", pa.int64()), ("high", pa.int64()), ("target", pa.int32())),
+    )
+    stored = "".join(f", x.{o} AS {ORD_PREFIX}{i}" for i, o in enumerate(ords))
+    try:
+        yield Stream(
+            f"SELECT x.row_no AS {ROW_NO}, x.fate AS {ROW_FATE}, {given}{stored}{fields} "
+            f"FROM ({_targeted(ords)}) x JOIN {BATCH} b ON b.rowid = x.place "
+            "ORDER BY x.target, x.row_no NULLS LAST, x.place",
+            tuple((n, _rows(t)) for n, t in enumerate(targets)),
+        )
+    finally:
+        con.unregister(_PLACES)
+        con.unregister(_RANGES)
+
+
+def _rows(target: Target) -> int:
+    return target.inserts + target.changes.updates + target.changes.deletes + target.changes.revived
+
+
+def _targeted(ords: Sequence[str]) -> str:
+    """target, place, row_no, fate and ordering values of every row to write."""
+    stored = "".join(f", f.{o}" for o in ords)
+    nothing = "".join(f", NULL AS {o}" for o in ords)
+    numbered = (
+        "SELECT f.place, b.__lakesql_part AS part, row_number() OVER (PARTITION BY b.__lakesql_part ORDER BY "
+        "f.place) - 1 AS n "
+        f"FROM {FATE} f JOIN {BATCH} b ON b.rowid = f.place WHERE f.slice_no IS NULL AND f.fate = {INSERTED}"
+    )
+    return (
+        f"SELECT t.target, f.place, f.row_no, f.fate{stored} FROM {FATE} f JOIN {_PLACES} t ON t.slice_no = f.slice_no "
+        f"WHERE f.fate <> {IGNORED} UNION ALL "
+        f"SELECT r.target, i.place, NULL::BIGINT, {INSERTED}::UTINYINT{nothing} FROM ({numbered}) i "
+        f"JOIN {_RANGES} r ON r.part = i.part AND i.n >= r.low AND i.n < r.high"
+    )
+
+
+def _table(rows: Sequence[tuple[object, ...]], *columns: tuple[str, pa.DataType]) -> pa.Table:
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    return pa.table({name: pa.array(v, kind) for (name, kind), v in zip(columns, values, strict=True)})

@@ -1,0 +1,43 @@
+"""Fixtures that all folders share. Data and helpers without set-up are in `samples.py`, faults in `faulty.py`."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+import lakesql
+from tests.interop.spark import missing
+from tests.samples import KINDS, Kind, create
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--regold", action="store_true", help="write the golden files anew instead of comparing with them")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lack = missing()
+    if lack:
+        terminalreporter.write_line(f"Tests against Apache Hudi on Spark are not part of this run: {lack}", yellow=True)
+
+
+@pytest.fixture
+def regold(request: pytest.FixtureRequest) -> bool:
+    """True when golden files are to be written instead of compared."""
+    return bool(request.config.getoption("--regold"))
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Every kind of table in turn."""
+    chosen: Kind = request.param
+    return chosen
+
+
+@pytest.fixture
+def new_table(tmp_path: Path) -> Callable[..., lakesql.Table]:
+    """A factory of empty tables below the test's folder: `new_table(kind)`, `new_table(Kind("mor", 9), "trips")`."""
+
+    def make(kind: Kind, name: str = "t", properties: Mapping[str, str] | None = None) -> lakesql.Table:
+        return create(tmp_path / name, kind, properties)
+
+    return make
