@@ -14,8 +14,11 @@ import pyarrow as pa
 
 from lakesql.errors import TableError, Unsupported
 from lakesql.storage import Storage, open_storage
-from lakesql.table import inspect, read, state
+from lakesql.table import inspect, state
 from lakesql.table.names import quote
+from lakesql.table.read import ReadPlan, to_sql
+from lakesql.table.read import plan as plan_read
+from lakesql.table.read import plan_incremental
 from lakesql.write import WriteResult, create, write
 
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
@@ -70,7 +73,7 @@ class Table:
         `as_of`: an instant (17 digits) or a timestamp text; `mode`: 'snapshot' or 'read_optimized'.
         Raises SQLError for a column or mode that does not exist, TableError for a state that was cleaned away.
         """
-        plan = read.plan(self.state, as_of, mode)
+        plan = plan_read(self.state, as_of, mode)
         return self._reader(plan, columns, where)
 
     def changes(self, begin: str, end: str | None = None, kind: str = "latest_state") -> pa.RecordBatchReader:
@@ -80,15 +83,15 @@ class Table:
         """
         if kind != "latest_state":
             raise Unsupported(f"changes(kind={kind!r}): only 'latest_state' can be read yet.")
-        return self._reader(read.plan_incremental(self.state, begin, end), None, None)
+        return self._reader(plan_incremental(self.state, begin, end), None, None)
 
-    def _reader(self, plan: read.ReadPlan, columns: Sequence[str] | None, where: str | None) -> pa.RecordBatchReader:
+    def _reader(self, plan: ReadPlan, columns: Sequence[str] | None, where: str | None) -> pa.RecordBatchReader:
         cur = self._con.cursor()
         cur.execute("SET TimeZone = 'UTC'")
         unknown = [c for c in columns or [] if c not in plan.schema.names]
         if unknown:
             raise TableError(f"{self.path}: no column {', '.join(unknown)}; the table has {', '.join(plan.schema.names)}.")
-        sql = read.to_sql(cur, plan)
+        sql = to_sql(cur, plan)
         chosen = ", ".join(map(quote, columns)) if columns is not None else "*"
         condition = f" WHERE {where}" if where else ""
         return cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
@@ -115,7 +118,7 @@ class Table:
             return self._write(what, "delete", settings)
         now = self.state
         cur = self._con.cursor()
-        sql = read.to_sql(cur, read.plan(now))
+        sql = to_sql(cur, plan_read(now))
         rows = f"SELECT *, 'delete' AS __op FROM ({sql}) WHERE {what}"
         return write(cur, now, rows, operation="delete", settings=settings)
 

@@ -113,8 +113,8 @@ def _identity(view: View, file_slice: FileSlice) -> tuple[Any, ...]:
     state = view.state
     visibility: tuple[Any, ...] = ()
     if state.config.version < 8:  # blocks, not files, are committed or not
-        known = [i.requested for i in state.timeline.completed_writes()]
-        visibility = (view.as_of, state.timeline.start, len(known), known[-1:], tuple(known[:1]))
+        committed = tuple(i.requested for i in state.timeline.completed_writes())
+        visibility = (view.as_of, state.timeline.start, committed)
     logs = tuple((log.name, log.size_bytes) for log in file_slice.logs)
     base = file_slice.base.name if file_slice.base else None
     names = tuple(sorted(view.evolved.latest.items())) if view.evolved else None
@@ -283,7 +283,7 @@ def _matched_sql(view: View, slices: Sequence[FileSlice], mode: merge.MergeMode,
     columns = list(dict.fromkeys([*key_columns, *fields]))
     files = [s.base for s in slices if s.base is not None]
     scan = scan_sql(view.state, files, view.schema, columns, view.evolved, positions=True)
-    slot = "file_index" if based == list(range(len(based))) else f"{based}[file_index + 1]"
+    slot = "file_index" if based == list(range(len(based))) else f"({based}::INTEGER[])[file_index + 1]"
     values = ", ".join(f"{quote(f)} AS ord_{i}" for i, f in enumerate(fields))
     base = f"SELECT {slot} AS slot, row_no, {key_sql(view)} AS key{', ' + values if n else ''} FROM ({scan})"
     return f"""
@@ -338,7 +338,7 @@ def _fill_partial(
               WHERE c.kind = {merge.UPSERT} AND (floor.floor IS NULL OR {mode.rank(n, "c")} > floor.floor)
               GROUP BY w.slot, w.seq, w.at),
         b AS (SELECT m.seq, s.* EXCLUDE (file_index, row_no)
-              FROM ({scan}) s JOIN __lakesql_matched m ON m.slot = {based}::INTEGER[][s.file_index + 1] AND m.row_no = s.row_no)
+              FROM ({scan}) s JOIN __lakesql_matched m ON m.slot = ({based}::INTEGER[])[s.file_index + 1] AND m.row_no = s.row_no)
         SELECT f.at, {", ".join(values)} FROM f LEFT JOIN b ON b.seq = f.seq ORDER BY f.at"""
     try:
         filled = cur.sql(sql).to_arrow_table()

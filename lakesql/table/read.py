@@ -289,7 +289,7 @@ def _numbers_of(batch: Batch, slots: dict[int, int], names: Sequence[int]) -> li
 def _renumber(column: str, numbers: Sequence[int]) -> str:
     if list(numbers) == list(range(len(numbers))):
         return f"{column}::INTEGER"
-    return f"{list(numbers)}::INTEGER[][{column} + 1]"
+    return f"({list(numbers)}::INTEGER[])[{column} + 1]"
 
 
 def _slot_condition(batch: Batch, slots: Sequence[int]) -> str:

@@ -78,7 +78,7 @@ def _one_scan(
     fields = []
     if positions:
         contiguous = list(indexes) == list(range(len(indexes)))
-        index = "file_index::INTEGER" if contiguous else f"{list(indexes)}[file_index + 1]"
+        index = "file_index::INTEGER" if contiguous else f"({list(indexes)}::INTEGER[])[file_index + 1]"
         fields += [f"{index} AS file_index", "file_row_number AS row_no"]
     for column in columns:
         kind = duckdb_type(schema.field(column).type, column)

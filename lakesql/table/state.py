@@ -10,10 +10,11 @@ Schema: the newest completed write commit that carries one (7.3), without the me
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
 import json
 import threading
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -62,7 +63,7 @@ class TableState:
     @cached_property
     def history(self) -> Timeline:
         """The timeline with its archived part."""
-        return replace(self.timeline, archived=tuple(a.instant for a in self.archived.values()))
+        return self.timeline.with_archived(tuple(a.instant for a in self.archived.values()))
 
     @cached_property
     def avro(self) -> dict[str, object]:
@@ -88,9 +89,19 @@ class TableState:
                 "Write to the table once, or restore hoodie.table.create.schema."
             )
         try:
-            return without_meta_fields(json.loads(text))
+            return self._with_partition_columns(without_meta_fields(json.loads(text)))
         except ValueError as error:
             raise FormatError(f"{self.path}: the table schema is not JSON: {error}. Restore it from another commit.") from error
+
+    def _with_partition_columns(self, avro: dict[str, Any]) -> dict[str, Any]:
+        """Commits leave out the partition columns that the files do not hold (3.8); the created schema has them."""
+        present = {f["name"] for f in avro["fields"]}
+        absent = [c for c in self.config.partition_fields if c not in present]
+        if not self.config.drop_partition_columns or not absent:
+            return avro
+        created = {f["name"]: f for f in json.loads(self.config.create_schema or '{"fields": []}')["fields"]}
+        text = {"type": ["null", "string"], "default": None}
+        return avro | {"fields": [*avro["fields"], *(created.get(c, {"name": c} | text) for c in absent)]}
 
     def extra_as_of(self, as_of: str | None, key: str) -> str | None:
         """The value of `key` in the newest completed write commit that carries it."""

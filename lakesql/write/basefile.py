@@ -36,6 +36,7 @@ _OLD_FILTER = "com.uber.hoodie.bloomfilter"
 _MIN_KEY, _MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
 _BLOOM_ENTRIES_MIN = 100
 _OUTGROWN = 4
+_LEVELS = {"zstd": 1, "gzip": 6}
 _SAMPLE_ROWS = 10_000
 _CONSTANT = pa.dictionary(pa.int32(), pa.string())
 
@@ -198,7 +199,7 @@ class _Writer:
             self._file,
             pa.schema(fields),
             compression=codec,
-            compression_level=1 if codec == "zstd" else None,
+            compression_level=_LEVELS.get(codec),
             use_dictionary=[_FILE_NAME, _PARTITION, *_repetitive(sample)],
             store_schema=False,
         )

@@ -10,8 +10,8 @@ from typing import Any
 
 from lakesql.errors import TableError, Unsupported
 
-# zstd level 1 writes as fast as snappy here and yields files a quarter smaller; gzip, Hudi's default, needs four times
-# the CPU of either for the same rows (benchmarks/write.py). Every Hudi release reads all of them (hudi-format 3.9).
+# Measured (numbers in `basefile`): zstd at level 1 writes as fast as snappy and its files are 40 % smaller; gzip,
+# Hudi's default, takes many times as long. Spark reads, updates and compacts files of all of them (hudi-format 3.9).
 DEFAULT_CODEC = "zstd"
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
 

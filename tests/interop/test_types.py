@@ -28,12 +28,15 @@ def test_values_of_every_type_survive_both_writers(spark: SparkHudi, version: in
     table.upsert(newer(2, "lakesql"))
     both_read(newer(2, "lakesql"))
 
-    keep = keep_version(version) if spark.version == "1.2.0" else {}
+    settings = keep_version(version) if spark.version == "1.2.0" else {}
+    if spark.version == "1.0.2":  # its column statistics of log files fail on a date that is NULL
+        settings = {"hoodie.metadata.index.column.stats.enable": "false"}
     spark.sql(
-        *[f"SET {key}={value}" for key, value in keep.items()],
+        *[f"SET {key}={value}" for key, value in settings.items()],
         "DROP TABLE IF EXISTS t",
         f"CREATE TABLE t USING hudi LOCATION '{table.path}'",
         "UPDATE t SET text = 'spark', ts = 3",
+        *[f"RESET {key}" for key in settings],
     )
     both_read(newer(3, "spark"))
     table.upsert(newer(4, "lakesql again"))
