@@ -249,8 +249,12 @@ def _merge_select(
     join = {
         (False, False): "INNER", (True, False): "LEFT", (False, True): "RIGHT", (True, True): "FULL",
     }["not_matched" in kinds, "by_source" in kinds]  # fmt: skip
-    fields = [f"{_choose(_values_of(c, actions, names, duplicates), target.columns[c])} AS {quote(c)}" for c in target.columns]
-    ops = _choose({n: literal(_OPS[a.clause.action]) for n, a in enumerate(actions) if a.clause.action in _OPS}, "VARCHAR")
+    acting = {n: _OPS[a.clause.action] for n, a in enumerate(actions) if a.clause.action in _OPS}
+    fields = []
+    for column, kind in target.columns.items():
+        value = _choose(_values_of(column, actions, names, duplicates), kind, len(acting))
+        fields.append(f"{value} AS {quote(column)}")
+    ops = _choose({n: literal(op) for n, op in acting.items()}, "VARCHAR", len(acting))
     fields += [f"{ops} AS {_OP}", f"{t}.{_KEY}", f"{t}.{_PATH}", f"{s}.{_ROW}"]
     if moved:
         fields.append(f"{moved} AS {_MOVED}")
@@ -259,23 +263,25 @@ def _merge_select(
         f"{_with(merge.ctes)}SELECT {newline.join(fields)}\n"
         f"FROM (SELECT *, row_number() OVER () AS {_ROW} FROM {merge.source.sql}) AS {s}\n"
         f"{join} JOIN (SELECT *, true AS {_MARK} FROM ({target.snapshot})) AS {t} ON ({on.sql}),\n"
-        f"LATERAL (SELECT {_pick(actions, t, s)} AS {_ACTION}) AS {_CHOICE}\n"
+        f"LATERAL (SELECT {_pick(actions, join, t, s)} AS {_ACTION}) AS {_CHOICE}\n"
         f"WHERE {_ACTION} IS NOT NULL"
     )
 
 
-def _pick(actions: Sequence[_Action], t: str, s: str) -> str:
+def _pick(actions: Sequence[_Action], join: str, t: str, s: str) -> str:
     """The number of the clause that applies; NULL for none and for DO NOTHING."""
+    matched = {"INNER": "", "LEFT": f"{t}.{_MARK}", "RIGHT": f"{s}.{_ROW} IS NOT NULL"}
     exists = {
-        "matched": f"{t}.{_MARK} AND {s}.{_ROW} IS NOT NULL",
+        "matched": matched.get(join, f"{t}.{_MARK} AND {s}.{_ROW} IS NOT NULL"),
         "not_matched": f"{t}.{_MARK} IS NULL",
         "by_source": f"{s}.{_ROW} IS NULL",
     }
     whens = []
     for number, action in enumerate(actions):
-        condition = f" AND ({action.clause.condition.sql})" if action.clause.condition else ""
+        condition = f"({action.clause.condition.sql})" if action.clause.condition else ""
+        both = " AND ".join(part for part in (exists[action.clause.kind], condition) if part) or "true"
         result = "NULL" if action.clause.action == "nothing" else str(number)
-        whens.append(f"WHEN {exists[action.clause.kind]}{condition} THEN {result}")
+        whens.append(f"WHEN {both} THEN {result}")
     return f"CASE {' '.join(whens)} END"
 
 
@@ -300,13 +306,15 @@ def _values_of(column: str, actions: Sequence[_Action], names: Names, duplicates
     return values
 
 
-def _choose(values: Mapping[int, str], kind: str) -> str:
-    """One CASE over the clause numbers; numbers with one value share a branch."""
+def _choose(values: Mapping[int, str], kind: str, clauses: int) -> str:
+    """One CASE over the clause numbers; numbers with one value share a branch, `clauses` with one value need no CASE."""
     if not values:
         return f"CAST(NULL AS {kind})"
     branches: dict[str, list[int]] = {}
     for number, value in values.items():
         branches.setdefault(value, []).append(number)
+    if len(branches) == 1 and len(values) == clauses:
+        return next(iter(branches))
     whens = []
     for value, numbers in branches.items():
         test = f"= {numbers[0]}" if len(numbers) == 1 else f"IN ({', '.join(map(str, numbers))})"

@@ -43,7 +43,18 @@ def merge(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Merge | None:
     if not clauses:
         cursor.fail(f"expected WHEN MATCHED or WHEN NOT MATCHED, found {cursor.shown()}")
     cursor.finish()
+    _no_unreachable(cursor, clauses)
     return Merge(target, alias, source, source_alias, on, using_columns, tuple(clauses), ctes, cursor.spark)
+
+
+def _no_unreachable(cursor: Cursor, clauses: list[Clause]) -> None:
+    """A clause behind one of its kind without condition can never apply: surely a mistake."""
+    final: set[str] = set()
+    for clause in clauses:
+        if clause.kind in final:
+            cursor.fail("this clause never applies: an earlier one of its kind has no condition", clause.start)
+        if clause.condition is None:
+            final.add(clause.kind)
 
 
 def _alias(cursor: Cursor, target: Name, *keywords: str) -> str:
@@ -57,7 +68,7 @@ def _alias(cursor: Cursor, target: Name, *keywords: str) -> str:
 def _source(cursor: Cursor) -> tuple[Text, str | None]:
     """The FROM item behind USING as text, and the name its columns go by."""
     start = cursor.at
-    item = cursor.until("a table or a query in parentheses", "ON", "USING")
+    item = cursor.until("a table or a query in parentheses", "ON", "USING", "WHEN")
     taken = cursor.tokens[start : cursor.at]
     if taken[0].word in _QUERY_WORDS:
         cursor.fail("the query behind USING must stand in parentheses", taken[0].start)

@@ -108,6 +108,7 @@ class SparkHudi:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"lakesql-spark-{self.version}-"))
         python, script = ENVIRONMENT / "bin" / "python", Path(__file__).with_name("spark_worker.py")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))}
+        environment["TMPDIR"] = str(self.scratch)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [python, script, jar(self.version), self.scratch, self.zone],

@@ -96,7 +96,7 @@ def rewritten_types(kind: Kind, path: Path, names: list[str]) -> str:
         want = every_type.newer(ts, f"text {ts}").select(names)
         table.upsert(want)
         assert every_type.differences(table.read().read_all(), want) == []
-    return table.path
+    return str(table.path)
 
 
 @pytest.mark.parametrize("kind", FLAT_EVENT_KINDS, ids=str)
