@@ -88,8 +88,8 @@ format: $(VENV)/.test ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.test $(VENV)/.bench ## measure against peers; the report is written to benchmarks/
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.test $(VENV)/.bench ## measure against peers; the report is written to benchmarks/report/
+	$(BIN)/python -m benchmarks.run
 
 regold: $(VENV)/.test ## write the golden files anew; review the diff
 	$(PYTEST) -q tests/golden --regold

@@ -38,7 +38,12 @@ class _Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         first = args[0] if args else ""
-        if first not in self.commands and first not in ("--help", "--version", "--install-completion", "--show-completion"):
+        if first not in self.commands and first not in (
+            "--help",
+            "--version",
+            "--install-completion",
+            "--show-completion",
+        ):
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
 

@@ -16,9 +16,8 @@ from lakesql.errors import TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
 from lakesql.table.names import quote
-from lakesql.table.read import ReadPlan, to_sql
+from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
-from lakesql.table.read import plan_incremental
 from lakesql.write import WriteResult, create, write
 
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
@@ -90,7 +89,9 @@ class Table:
         cur.execute("SET TimeZone = 'UTC'")
         unknown = [c for c in columns or [] if c not in plan.schema.names]
         if unknown:
-            raise TableError(f"{self.path}: no column {', '.join(unknown)}; the table has {', '.join(plan.schema.names)}.")
+            raise TableError(
+                f"{self.path}: no column {', '.join(unknown)}; the table has {', '.join(plan.schema.names)}."
+            )
         sql = to_sql(cur, plan)
         chosen = ", ".join(map(quote, columns)) if columns is not None else "*"
         condition = f" WHERE {where}" if where else ""
@@ -203,5 +204,3 @@ def create_table(
         properties=dict(properties or {}),
     )
     return Table(storage, config)
-
-

@@ -31,12 +31,79 @@ from lakesql.sql.lexer import is_complete
 
 HISTORY = ".lakesql_history"
 
-KEYWORDS = (
-    "ALTER AND AS ASC BETWEEN BY CALL CASE CAST COUNT CREATE DELETE DESC DESCRIBE DISTINCT DROP ELSE END EXCEPT EXISTS "
-    "EXPLAIN FROM GROUP HAVING HUDI IN INSERT INTERSECT INTO IS JOIN LEFT LIKE LIMIT LOCATION MATCHED MERGE NOT NULL "
-    "OFFSET ON OPTIONS OR ORDER OUTER OVERWRITE PARTITION PARTITIONED PURGE QUALIFY RESET SELECT SET SHOW SOURCE TABLE "
-    "TABLES TARGET TBLPROPERTIES THEN TIMESTAMP TRUNCATE UNION UPDATE USING VALUES VERSION VIEW WHEN WHERE WITH"
-).split()
+KEYWORDS = [
+    "ALTER",
+    "AND",
+    "AS",
+    "ASC",
+    "BETWEEN",
+    "BY",
+    "CALL",
+    "CASE",
+    "CAST",
+    "COUNT",
+    "CREATE",
+    "DELETE",
+    "DESC",
+    "DESCRIBE",
+    "DISTINCT",
+    "DROP",
+    "ELSE",
+    "END",
+    "EXCEPT",
+    "EXISTS",
+    "EXPLAIN",
+    "FROM",
+    "GROUP",
+    "HAVING",
+    "HUDI",
+    "IN",
+    "INSERT",
+    "INTERSECT",
+    "INTO",
+    "IS",
+    "JOIN",
+    "LEFT",
+    "LIKE",
+    "LIMIT",
+    "LOCATION",
+    "MATCHED",
+    "MERGE",
+    "NOT",
+    "NULL",
+    "OFFSET",
+    "ON",
+    "OPTIONS",
+    "OR",
+    "ORDER",
+    "OUTER",
+    "OVERWRITE",
+    "PARTITION",
+    "PARTITIONED",
+    "PURGE",
+    "QUALIFY",
+    "RESET",
+    "SELECT",
+    "SET",
+    "SHOW",
+    "SOURCE",
+    "TABLE",
+    "TABLES",
+    "TARGET",
+    "TBLPROPERTIES",
+    "THEN",
+    "TIMESTAMP",
+    "TRUNCATE",
+    "UNION",
+    "UPDATE",
+    "USING",
+    "VALUES",
+    "VERSION",
+    "VIEW",
+    "WHEN",
+    "WHERE",
+    "WITH",
+]
 
 
 @dataclass(slots=True)
@@ -91,7 +158,9 @@ def _rendered(shell: Shell, result: script.Result) -> str:
     if shell.mode == "table":
         if result.written is not None:
             return "\n".join([str(result.written), *result.written.notes])
-        return render.table(result.columns, result.rows, render.ROWS_MAX if shell.interactive and not shell.file else None)
+        return render.table(
+            result.columns, result.rows, render.ROWS_MAX if shell.interactive and not shell.file else None
+        )
     return render.FORMATS[shell.mode](result.columns, result.rows)
 
 
@@ -237,7 +306,9 @@ class SqlCompleter(Completer):
         del complete_event
         text = document.text_before_cursor
         if text.lstrip().startswith("."):
-            yield from (Completion("." + c, -len(text.lstrip())) for c in COMMANDS if ("." + c).startswith(text.lstrip()))
+            yield from (
+                Completion("." + c, -len(text.lstrip())) for c in COMMANDS if ("." + c).startswith(text.lstrip())
+            )
             return
         word = document.get_word_before_cursor()
         if word and not word.isspace():
@@ -279,6 +350,11 @@ def _bindings() -> KeyBindings:
     return bindings
 
 
+def _continuation(width: int, number: int, wrapped: int) -> str:
+    del number, wrapped
+    return " " * (width - 2) + "> "
+
+
 def interactive(shell: Shell) -> None:
     """Read and run until .quit or Ctrl-D."""
     shell.interactive = True
@@ -288,7 +364,7 @@ def interactive(shell: Shell) -> None:
         session: PromptSession[str] = PromptSession(
             message="lakesql> ",
             multiline=True,
-            prompt_continuation=lambda width, number, wrapped: " " * (width - 2) + "> ",
+            prompt_continuation=_continuation,
             history=kept,
             lexer=PygmentsLexer(SqlLexer),
             completer=SqlCompleter(shell.con),
@@ -296,7 +372,8 @@ def interactive(shell: Shell) -> None:
             key_bindings=_bindings(),
         )
         Console(file=shell.out).print(
-            f"lakesql: SQL on Hudi tables. {len(shell.con.tables)} tables in {shell.con.warehouse}. [dim].help for help[/dim]"
+            f"lakesql: SQL on Hudi tables. {len(shell.con.tables)} tables in {shell.con.warehouse}. [dim].help for "
+            f"help[/dim]"
         )
         while shell.running:
             try:

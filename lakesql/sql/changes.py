@@ -1,14 +1,16 @@
-"""MERGE, UPDATE, DELETE, INSERT and TRUNCATE run: rows are made by DuckDB on the user's connection, `write` does the rest.
+"""MERGE, UPDATE, DELETE, INSERT and TRUNCATE run: rows are made by DuckDB on the user's connection, `write` does
+the rest.
 
-MERGE, UPDATE and DELETE first put their rows into a TEMP table inside a transaction of the connection, so that the target
-and every other mention of the table in the statement are one snapshot, check them, and hand them to `write` together with
-that snapshot: a file group that another writer changed meanwhile is a conflict, not a lost update. INSERT needs no
-snapshot, its query goes to `write` as it is.
+MERGE, UPDATE and DELETE first put their rows into a TEMP table inside a transaction of the connection, so that the
+target and every other mention of the table in the statement are one snapshot, check them, and hand them to `write`
+together with that snapshot: a file group that another writer changed meanwhile is a conflict, not a lost update.
+INSERT needs no snapshot, its query goes to `write` as it is.
 
-A statement is taken as DuckDB's; when DuckDB does not know its syntax or a function in it, it is taken as Spark's, and
-the first error counts if that fails too. Nothing has been written at that point.
+A statement is taken as DuckDB's; when DuckDB does not know its syntax or a function in it, it is taken as Spark's,
+and the first error counts if that fails too. Nothing has been written at that point.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -152,6 +154,9 @@ def _our_errors() -> Iterator[None]:
     except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
         raise SQLError(_first_lines(error)) from error
     except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException) as error:
+        variable = re.search(r'Python Object "(\w+)"', str(error))
+        if variable:  # a variable of ours that DuckDB came across when it looked for the table
+            raise SQLError(f"Table with name {variable[1]} does not exist.") from error
         raise TableError(f"{_first_lines(error)} Nothing was written.") from error
 
 
@@ -251,7 +256,9 @@ def _static_partition(session: Session, statement: Insert, state: TableState) ->
     fields = state.config.partition_fields
     if not fields or set(fixed) != set(fields):
         return ()
-    row = ", ".join(f"CAST({v} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c, v in fixed.items())
+    row = ", ".join(
+        f"CAST({v} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c, v in fixed.items()
+    )
     path = partition_path_sql(state.config, state.schema, session.write_settings(state.config.properties))
     return tuple(p for (p,) in session.con.execute(f"SELECT {path} FROM (SELECT {row})").fetchall())
 

@@ -1,29 +1,42 @@
 """`connect` and `Connection`: a DuckDB connection that runs the statements on Hudi tables itself.
 
-A script is split, every statement is parsed (`statements`), ours run (`changes`, `ddl`), the rest goes to DuckDB byte for
-byte; a script without a statement of ours goes there in one piece. Results of ours are small queries (`results`), so
-`sql` always gives a DuckDB relation and `execute` always leaves its result on the DuckDB connection.
+A script is split, every statement is parsed (`statements`), ours run (`changes`, `ddl`), the rest goes to DuckDB
+byte for byte; a script without a statement of ours goes there in one piece. Results of ours are small queries
+(`results`), so `sql` always gives a DuckDB relation and `execute` always leaves its result on the DuckDB
+connection.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import duckdb
-from duckdb import CatalogException, DuckDBPyConnection, InvalidInputException
+from duckdb import CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
 from lakesql.errors import LakeError, SQLError, TableError, Unsupported
 from lakesql.handle import Table
-from lakesql.sql import changes, ddl, dialect, views
+from lakesql.sql import changes, ddl, dialect, python_objects, views
 from lakesql.sql.functions import instance_of
-from lakesql.sql.lexer import Piece, split
+from lakesql.sql.lexer import Piece, Token, split
 from lakesql.sql.merge_into import DUPLICATES, POLICIES
 from lakesql.sql.nodes import (
-    CreateTable, Delete, DropTable, Insert, Merge, Passed, ResetSetting, SetSetting, ShowProperties, Statement, Truncate, Update,
+    CreateTable,
+    Delete,
+    DropTable,
+    Insert,
+    Merge,
+    Passed,
+    ResetSetting,
+    SetSetting,
+    ShowProperties,
+    Statement,
+    Truncate,
+    Update,
 )  # fmt: skip
 from lakesql.sql.parameters import Parameters, bound
-from lakesql.sql.python_objects import visible
 from lakesql.sql.results import pairs_sql, write_sql
 from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
@@ -58,8 +71,7 @@ def connect(
     `database`: a DuckDB file, or memory; `config`: DuckDB's settings. With `read_only` neither the database file nor a
     Hudi table can be changed.
     """
-    # Variables of the caller are some frames away from DuckDB's call.
-    settings = {"python_scan_all_frames": "true", **(config or {})}
+    settings = dict(config or {})
     in_memory = database == ":memory:"
     con = duckdb.connect(database, read_only=read_only and not in_memory, config=settings)
     try:
@@ -78,6 +90,7 @@ class Connection:
     def __init__(self, session: Session, config: Mapping[str, str]) -> None:
         self._session = session
         self._config = config
+        self._finished = False
 
     @property
     def duckdb(self) -> DuckDBPyConnection:
@@ -105,74 +118,71 @@ class Connection:
         A statement that changes a Hudi table gives one row, the fields of its `WriteResult`. `params` are for the
         last statement. Raises LakeError for statements on Hudi tables, DuckDB's errors for the others.
         """
-        return self._run(query, params, self._relation)
+        return self._run(query, params, "sql")
 
     def execute(self, query: str, parameters: Parameters = None) -> Self:
         """Run like `sql`; the result is fetched from this object, as with DuckDB."""
-        self._run(query, parameters, self._executed)
+        self._run(query, parameters, "execute")
         return self
-
-    def _relation(self, query: str, params: Parameters) -> Any:
-        return self.duckdb.sql(query, params=params) if params else self.duckdb.sql(query)
-
-    def _executed(self, query: str, params: Parameters) -> Any:
-        return self.duckdb.execute(query, params) if params else self.duckdb.execute(query)
 
     # ------------------------------------------------------------ running
 
-    def _run(self, text: str, params: Parameters, last: Callable[[str, Parameters], Any]) -> Any:
+    def _run(self, text: str, params: Parameters, method: str) -> Any:
         session = self._session
+        if self._finished:
+            # What is open is the row that a statement of ours left; nobody waits for it.
+            session.drain()
+            self._finished = False
         script = rewrite(text, session.path_of)
         pieces = split(script)
-        parsed = [parse(script, p, session.is_hudi) for p in pieces[:1]] if len(pieces) == 1 else None
-        if not pieces or (parsed and isinstance(parsed[0], Passed) and not _has_backticks(pieces[0])):
-            return self._passed(script, pieces, lambda: last(script, params))
-        if len(pieces) > 1 and self._all_passed(script, pieces):
-            return self._passed(script, pieces, lambda: last(script, params))
+        if self._all_passed(script, pieces):
+            return self._passed(script, pieces, params, method)
         for piece in pieces[:-1]:
-            self._one(script, piece, None, self._drained)
-        return self._one(script, pieces[-1], params, last)
+            self._one(script, piece, None, "execute")
+            session.drain()
+        return self._one(script, pieces[-1], params, method)
 
     def _all_passed(self, script: str, pieces: Sequence[Piece]) -> bool:
+        """Whether DuckDB can have the script as it is."""
+        if any(map(_has_backticks, pieces)):
+            return False
+        if len(pieces) == 1:
+            return isinstance(parse(script, pieces[0], self._session.is_hudi), Passed)
         try:
-            found = [parse(script, piece, self._session.is_hudi) for piece in pieces]
+            return all(isinstance(parse(script, piece, self._session.is_hudi), Passed) for piece in pieces)
         except LakeError:
             return False  # it may be about a table that an earlier statement makes or drops
-        return all(isinstance(s, Passed) for s in found) and not any(map(_has_backticks, pieces))
 
-    def _drained(self, query: str, params: Parameters) -> Any:
-        return self._executed(query, params).fetchall()
-
-    def _one(self, script: str, piece: Piece, params: Parameters, last: Callable[[str, Parameters], Any]) -> Any:
+    def _one(self, script: str, piece: Piece, params: Parameters, method: str) -> Any:
         statement = parse(script, piece, self._session.is_hudi)
         if isinstance(statement, Passed):
             query = dialect.query(statement.sql) if _has_backticks(piece) else statement.sql
-            return self._passed(query, [piece], lambda: last(query, params))
-        return last(self._ours(statement, piece, params), None)
+            return self._passed(query, [piece], params, method)
+        answer = self._ours(statement, piece, params)
+        self._finished = method == "execute"
+        return getattr(self.duckdb, method)(answer)
 
-    def _passed(self, query: str, pieces: Sequence[Piece], run: Callable[[], Any]) -> Any:
+    def _passed(self, query: str, pieces: Sequence[Piece], params: Parameters, method: str) -> Any:
         """Run by DuckDB; an error of ours inside of it comes out as what it is."""
+        words = [t for piece in pieces for t in piece.tokens]
+        run: Callable[..., Any] = getattr(self.duckdb, method)
+        if params and method == "sql":
+            run = partial(run, params=params)
+        arguments = (query, params) if params and method == "execute" else (query,)
         try:
-            return run()
+            return python_objects.call(run, arguments, words)
         except InvalidInputException as error:
-            if "not suitable for replacement scans" in str(error) and "lakesql" in str(error):
-                # A variable of ours has the name of a table that does not exist: ask again without variables.
-                self.duckdb.execute("SET python_enable_replacements = false")
-                try:
-                    return run()
-                finally:
-                    self.duckdb.execute("SET python_enable_replacements = true")
             raise self._cause(error) from error
         except CatalogException as error:
-            raise self._problem(error, pieces) from error
+            raise self._problem(error, words) from error
 
     def _cause(self, error: DuckDBError) -> Exception:
         last = self._session.instance.last_error
         return last if last is not None and str(last) in str(error) else error
 
-    def _problem(self, error: DuckDBError, pieces: Sequence[Piece]) -> Exception:
+    def _problem(self, error: DuckDBError, words: Sequence[Token]) -> Exception:
         """The reason why a table of the warehouse has no view, when the statement names it."""
-        named = {t.name.lower() for piece in pieces for t in piece.tokens}
+        named = {t.name.lower() for t in words}
         found = next((p for n, p in self._session.problems.items() if n in named), None)
         return found or error
 
@@ -185,12 +195,12 @@ class Connection:
         if isinstance(statement, ResetSetting):
             return _reset(session, statement)
         if type(statement) in _TABLES:
-            with visible(session.con, piece.tokens):
+            with python_objects.visible(session.con, piece.tokens):
                 return _TABLES[type(statement)](session, statement)
         if session.read_only:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"{type(statement).__name__.upper()} on a Hudi table")
-        with bound(session, statement, params) as given, visible(session.con, piece.tokens):
+        with bound(session, statement, params) as given, python_objects.visible(session.con, piece.tokens):
             result = _CHANGES[type(statement)](session, given)
         session.last_result = result
         return write_sql(result)
@@ -229,7 +239,8 @@ class Connection:
 
     def rollback(self) -> Self:
         """Roll DuckDB's transaction back, if there is one."""
-        self.duckdb.rollback()
+        with suppress(TransactionException):  # no transaction is active
+            self.duckdb.rollback()
         return self
 
     # ------------------------------------------------------------ tables and life cycle
@@ -281,7 +292,9 @@ def _set(session: Session, statement: SetSetting) -> str:
     if value is None:
         return pairs_sql([(key, session.settings.get(key))])
     if key in _OBSOLETE:
-        raise Unsupported(f"setting {key} is obsolete. SET {changes.INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'.")
+        raise Unsupported(
+            f"setting {key} is obsolete. SET {changes.INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'."
+        )
     if key.startswith("lakesql.") and key != DUPLICATES:
         raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES}.")
     if key == DUPLICATES and value.lower() not in POLICIES:

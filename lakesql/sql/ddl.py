@@ -129,16 +129,21 @@ def create_table(session: Session, statement: CreateTable) -> str:
         return _register(session, statement, name, storage, options)
     if not statement.columns and statement.query is None:
         raise TableError(
-            f"table {name}: there is no Hudi table at {path}. Give columns or AS SELECT to create one, or correct LOCATION."
+            f"table {name}: there is no Hudi table at {path}. Give columns or AS SELECT to create one, or correct "
+            f"LOCATION."
         )
     if any(storage.list("")):
-        raise TableError(f"table {name}: the folder {path} is not empty and holds no Hudi table. Choose another LOCATION.")
+        raise TableError(
+            f"table {name}: the folder {path} is not empty and holds no Hudi table. Choose another LOCATION."
+        )
     session.require_no_transaction("CREATE TABLE ... USING hudi")
     schema, query = _columns(statement) if statement.query is None else _query(session, statement)
     state = _create(storage, schema, options)
     if query is None:
         _show(session, statement, name, path)
-        return message_sql(f"Created table {name} ({state.config.table_type}, version {state.config.version}) at {path}.")
+        return message_sql(
+            f"Created table {name} ({state.config.table_type}, version {state.config.version}) at {path}."
+        )
     try:
         result = changes.bulk_insert(session, state, query)
     except BaseException:
@@ -152,11 +157,15 @@ def create_table(session: Session, statement: CreateTable) -> str:
 def _register(session: Session, statement: CreateTable, name: str, storage: Storage, options: Options) -> str:
     """Make an existing table known. What the statement says about it must be so."""
     if statement.query is not None:
-        raise TableError(f"{storage.uri}: there is a Hudi table already; CREATE TABLE ... AS SELECT makes new ones only.")
+        raise TableError(
+            f"{storage.uri}: there is a Hudi table already; CREATE TABLE ... AS SELECT makes new ones only."
+        )
     state = load(storage)
     _require_same(state, statement, options)
     _show(session, statement, name, storage.uri)
-    return message_sql(f"Registered table {name} ({state.config.table_type}, version {state.config.version}) at {storage.uri}.")
+    return message_sql(
+        f"Registered table {name} ({state.config.table_type}, version {state.config.version}) at {storage.uri}."
+    )
 
 
 def _require_same(state: TableState, statement: CreateTable, options: Options) -> None:
@@ -252,7 +261,11 @@ def drop_table(session: Session, statement: DropTable) -> str:
     path = session.require_path(statement.target)
     name = statement.target[-1]
     if len(statement.target) == 2 and statement.target[0].lower() == "hudi":
-        raise Unsupported("DROP TABLE by path. Register the table with CREATE TABLE ... LOCATION, then DROP it with PURGE.")
+        raise Unsupported(
+            "DROP TABLE by path. Register the table with CREATE TABLE ... LOCATION, then DROP it with PURGE."
+        )
+    if session.read_only:
+        raise TableError(f"table {name}: the connection is read-only; connect without read_only=True.")
     session.require_no_transaction("DROP TABLE of a Hudi table")
     gone = statement.purge or path == session.managed_path(name)
     views.drop(session, name)

@@ -1,8 +1,8 @@
 """Spark's spelling brought to DuckDB's: expressions, queries, column types. Pure; sqlglot does the translating.
 
-Only fragments of our own statements, and SELECTs with backticks, come here. What sqlglot says it cannot express, and
-the few functions that would change their meaning without an error, are refused by name. sqlglot's classes are used, never
-subclassed (its compiled build forbids that).
+Only fragments of our own statements, and SELECTs with backticks, come here. What sqlglot says it cannot express,
+and the few functions that would change their meaning without an error, are refused by name. sqlglot's classes are
+used, never subclassed (its compiled build forbids that).
 
 Column types are Spark's, since USING hudi is Spark's: TIMESTAMP is a point in time (Avro timestamp-micros, read back
 as TIMESTAMP WITH TIME ZONE), TIMESTAMP_NTZ a local time; DECIMAL alone is DECIMAL(10, 0). Spellings of DuckDB
@@ -65,7 +65,9 @@ def _duckdb(node: exp.Expr, shown: str) -> str:
     try:
         return node.sql("duckdb", unsupported_level=ErrorLevel.RAISE)
     except SqlglotError as error:
-        raise Unsupported(f"{_short(shown)} cannot be translated to DuckDB: {error}. Write it in DuckDB's SQL.") from error
+        raise Unsupported(
+            f"{_short(shown)} cannot be translated to DuckDB: {error}. Write it in DuckDB's SQL."
+        ) from error
 
 
 def _refuse_changed(found: Sequence[Token]) -> None:
@@ -174,10 +176,12 @@ def _storable(kind: pa.DataType, where: str) -> pa.DataType:
         return pa.binary()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(pa.field("element", _storable(kind.value_type, where)))
-    if pa.types.is_map(kind):
+    if pa.types.is_map(kind) and _storable(kind.key_type, where) == pa.string():
         return pa.map_(pa.string(), _storable(kind.item_type, where))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, _storable(f.type, f"{where}.{f.name}")) for f in kind])
     if kind in _TYPES.values() or pa.types.is_decimal128(kind):
         return kind
-    raise Unsupported(f"column {where} has type {kind}, which a Hudi table cannot hold. CAST it in the query, for example to VARCHAR.")
+    raise Unsupported(
+        f"column {where} has type {kind}, which a Hudi table cannot hold. CAST it in the query, for example to VARCHAR."
+    )

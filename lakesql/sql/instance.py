@@ -1,11 +1,12 @@
 """What lakesql keeps per DuckDB instance: which names are Hudi tables, and which state of a table a transaction sees.
 
-All connections and cursors of one instance share an `Instance`; it is found again through the UDF itself, which answers a
-call without arguments with the instance's id. A snapshot is kept per (path, transaction id), so a statement sees one
-instant of a table however often it names it, and so does everything between BEGIN and COMMIT. States that are equal are
-one object, so thousands of transactions cost no more than the distinct states they saw.
+All connections and cursors of one instance share an `Instance`; it is found again through the UDF itself, which
+answers a call without arguments with the instance's id. A snapshot is kept per (path, transaction id), so a
+statement sees one instant of a table however often it names it, and so does everything between BEGIN and COMMIT.
+States that are equal are one object, so thousands of transactions cost no more than the distinct states they saw.
 
-The planner needs a DuckDB connection: a cursor of the one that was registered, or, when that is gone, of a spare one.
+The planner needs a DuckDB connection: a cursor of the one that was registered, or, when that is gone, of a spare
+one.
 """
 
 import threading
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 
 import duckdb
 
-from lakesql.errors import LakeError
+from lakesql.errors import LakeError, SQLError
 from lakesql.storage import Storage, open_storage
 from lakesql.table import read
 from lakesql.table.names import literal
@@ -117,8 +118,6 @@ class Instance:
         if function is None:
             return self.id
         try:
-            if table is None:
-                raise LakeError(f"{function}: the table is NULL. Give a path, or the name of a table.")
             return self._query(function, table, tuple(arguments), transaction)
         except LakeError as error:
             self.last_error = error
@@ -135,7 +134,9 @@ class Instance:
         finally:
             self._thread.columns_only = False
 
-    def _query(self, function: str, table: str, arguments: Arguments, transaction: int) -> str:
+    def _query(self, function: str, table: str | None, arguments: Arguments, transaction: int) -> str:
+        if table is None:
+            raise SQLError(f"{function}: the table is NULL. Give a path, or the name of a table.")
         key = function, table, arguments, transaction
         with self._lock:
             known = self._queries.get(key)
@@ -178,7 +179,7 @@ _spare_lock = threading.Lock()
 
 def _spare() -> duckdb.DuckDBPyConnection:
     """A connection of our own, for instances whose registered connection was closed while others go on."""
-    global _spare_con  # noqa: PLW0603
+    global _spare_con
     with _spare_lock:
         if _spare_con is None:
             _spare_con = duckdb.connect(":memory:")

@@ -1,9 +1,9 @@
 """SQL text as tokens with positions, and a script as statements.
 
-Just enough of a lexer to find our statements and the borders of their clauses; what lies between the borders stays the
-user's text, byte for byte, and is parsed by DuckDB. It follows DuckDB: `''` and `""` are the only escapes (but `E'..'`
-knows backslashes), `$tag$ .. $tag$` quotes, block comments nest. Spark's backticks are tokens of their own kind. A quote
-or comment that does not end becomes one token of kind `open`, so that nothing is ever refused here.
+Just enough of a lexer to find our statements and the borders of their clauses; what lies between the borders stays
+the user's text, byte for byte, and is parsed by DuckDB. It follows DuckDB: `''` and `""` are the only escapes (but
+`E'..'` knows backslashes), `$tag$ .. $tag$` quotes, block comments nest. Spark's backticks are tokens of their own
+kind. A quote or comment that does not end becomes one token of kind `open`, so that nothing is ever refused here.
 """
 
 import re
@@ -140,4 +140,6 @@ def error_at(message: str, text: str, position: int) -> SQLError:
     if len(shown) > 160:
         cut = max(0, column - 80)
         shown, column = shown[cut : cut + 160], column - cut
-    return SQLError(f"{message}\nline {line}, column {line_and_column(text, position)[1]}:\n  {shown}\n  {' ' * (column - 1)}^")
+    return SQLError(
+        f"{message}\nline {line}, column {line_and_column(text, position)[1]}:\n  {shown}\n  {' ' * (column - 1)}^"
+    )

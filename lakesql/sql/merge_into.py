@@ -1,15 +1,17 @@
-"""MERGE, UPDATE and DELETE compiled into the SELECT that yields rows to upsert, insert or delete. Pure: text in, text out.
+"""MERGE, UPDATE and DELETE compiled into the SELECT that yields rows to upsert, insert or delete. Pure: text in,
+text out.
 
-The semantics are those of standard SQL (CoW and MoR alike, against the merged view): WHEN clauses are tried in order and
-the first whose condition is true decides; a condition that is NULL does not apply. One join of source and snapshot, one
-`LATERAL` that picks the clause of each row once, and a CASE per column; conditions and values stay the user's text. Its
-rows go into a table named STAGE, `checks` are asked of it, and `rows_sql` reads what `write` gets:
+The semantics are those of standard SQL (CoW and MoR alike, against the merged view): WHEN clauses are tried in
+order and the first whose condition is true decides; a condition that is NULL does not apply. One join of source and
+snapshot, one `LATERAL` that picks the clause of each row once, and a CASE per column; conditions and values stay
+the user's text. Its rows go into a table named STAGE, `checks` are asked of it, and `rows_sql` reads what `write`
+gets:
 
     the table's columns | __op upsert, insert, delete | _hoodie_record_key, _hoodie_partition_path: of the target row
 
-ON must contain `column = source expression` for every record key field, because a row is written by its key; more may
-stand beside it. What one statement may not do is found in the stage, by joins: two source rows for one row of the table,
-two inserts of one key, an insert of a key that exists, an update that moves a row.
+ON must contain `column = source expression` for every record key field, because a row is written by its key; more
+may stand beside it. What one statement may not do is found in the stage, by joins: two source rows for one row of
+the table, two inserts of one key, an insert of a key that exists, an update that moves a row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +63,9 @@ class _Action:
     values: Mapping[str, str]
 
 
-def compile_merge(statement: Merge, target: Target, source_columns: Sequence[str], duplicates: str = "error") -> Compiled:
+def compile_merge(
+    statement: Merge, target: Target, source_columns: Sequence[str], duplicates: str = "error"
+) -> Compiled:
     """`source_columns`: names of the columns of `statement.source`. SQLError or Unsupported for what cannot be done."""
     source_alias = statement.source_alias or "__lakesql_source"
     if source_alias.lower() == statement.alias.lower():
@@ -118,7 +122,9 @@ def value_of(text: Text) -> str:
 def _simple(target: Target, ctes: str, alias: str, where: Text | None, fields: Sequence[str], op: str) -> Compiled:
     select = ", ".join([*fields, f"{literal(op)} AS {_OP}", f"{alias}.{_KEY}", f"{alias}.{_PATH}"])
     condition = f"\nWHERE {where.sql}" if where else ""
-    return Compiled(f"{_with(ctes)}SELECT {select}\nFROM ({target.snapshot}) AS {alias}{condition}", (), f"SELECT * FROM {STAGE}")
+    return Compiled(
+        f"{_with(ctes)}SELECT {select}\nFROM ({target.snapshot}) AS {alias}{condition}", (), f"SELECT * FROM {STAGE}"
+    )
 
 
 def _with(ctes: str) -> str:
@@ -187,7 +193,9 @@ def _check_insert(values: Mapping[str, str], target: Target) -> None:
     needed += [("ordering", f) for f in target.ordering_fields if target.event_time and f in target.columns]
     for role, field in needed:
         if field not in values:
-            raise SQLError(f"INSERT does not give the {role} column {field} of {target.name} a value; add it to the column list.")
+            raise SQLError(
+                f"INSERT does not give the {role} column {field} of {target.name} a value; add it to the column list."
+            )
 
 
 def _check_references(clause: Clause, names: Names) -> None:
@@ -241,9 +249,7 @@ def _cast(value: str, column: str, target: Target) -> str:
 # ---------------------------------------------------------------- the SELECT
 
 
-def _merge_select(
-    merge: Merge, names: Names, on: On, actions: Sequence[_Action], moved: str, duplicates: str
-) -> str:
+def _merge_select(merge: Merge, names: Names, on: On, actions: Sequence[_Action], moved: str, duplicates: str) -> str:
     target, t, s = names.target, quote(names.target_alias), quote(names.source_alias)
     kinds = {a.clause.kind for a in actions if a.clause.action != "nothing"}
     join = {
@@ -376,8 +382,10 @@ def _write_checks(actions: Sequence[_Action], target: Target, on: On, moved: boo
             Check(
                 f"SELECT {_shown(target)} FROM (SELECT * FROM {STAGE} WHERE {_OP} = 'insert') s "
                 f"SEMI JOIN ({target.snapshot}) t ON {same} ORDER BY 1 LIMIT 6",
-                f"{target.name}: WHEN NOT MATCHED would insert keys that the table has already, because ON compares more "
-                "than the key: {keys}. Move the other conditions into WHEN MATCHED AND ..., or leave these source rows out.",
+                f"{target.name}: WHEN NOT MATCHED would insert keys that the table has already, because ON compares "
+                f"more "
+                "than the key: {keys}. Move the other conditions into WHEN MATCHED AND ..., or leave these source "
+                "rows out.",
             )
         )
     return found

@@ -1,7 +1,7 @@
 """Who is called what in a MERGE, and what its ON condition says about keys. Pure.
 
-Names match as in SQL, without regard to case. ON is the one condition that is looked into (with sqlglot's DuckDB dialect):
-its AND-ed equalities `target column = source expression` tell by which columns rows are matched.
+Names match as in SQL, without regard to case. ON is the one condition that is looked into (with sqlglot's DuckDB
+dialect): its AND-ed equalities `target column = source expression` tell by which columns rows are matched.
 """
 
 import difflib

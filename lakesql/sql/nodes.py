@@ -1,7 +1,8 @@
 """The statements lakesql runs itself, one frozen class each: what `statements.parse` makes and `connection` runs.
 
-Expressions, conditions and queries are the user's text, cut out of the statement and not looked into; `Text` keeps where
-each piece came from, so that an error can point at it. Names are tuples of identifiers without quotes, outermost first.
+Expressions, conditions and queries are the user's text, cut out of the statement and not looked into; `Text` keeps
+where each piece came from, so that an error can point at it. Names are tuples of identifiers without quotes,
+outermost first.
 """
 
 from collections.abc import Mapping

@@ -64,7 +64,11 @@ class _Counter:
 
     def finish(self) -> None:
         """SQLError when a value is left over."""
-        given = set(self.params) if isinstance(self.params, Mapping) else {str(i + 1) for i in range(len(self.params or ()))}
+        given = (
+            set(self.params)
+            if isinstance(self.params, Mapping)
+            else {str(i + 1) for i in range(len(self.params or ()))}
+        )
         left = sorted(given - set(self.used))
         if left:
             raise SQLError(f"{len(left)} of the parameter values are not used by the statement: {', '.join(left)}.")

@@ -1,7 +1,8 @@
-"""Parsers of the statements about tables and settings: CREATE, DROP, SHOW TBLPROPERTIES, SET, RESET; and what is refused.
+"""Parsers of the statements about tables and settings: CREATE, DROP, SHOW TBLPROPERTIES, SET, RESET; and what is
+refused.
 
-CREATE TABLE is ours when it says USING hudi, the others when they name a Hudi table. `refuse` knows the statements of
-Hudi's SQL that lakesql does not run, and keeps every other statement that would change a Hudi table from DuckDB.
+CREATE TABLE is ours when it says USING hudi, the others when they name a Hudi table. `refuse` knows the statements
+of Hudi's SQL that lakesql does not run, and keeps every other statement that would change a Hudi table from DuckDB.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,19 @@ IsHudi = Callable[[Name], bool]
 
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _OWN_PREFIXES = ("hoodie.", "spark.hoodie.", "lakesql.", OVERWRITE_MODE)
-_COLUMN_END = ("NOT", "NULL", "COMMENT", "DEFAULT", "PRIMARY", "UNIQUE", "CHECK", "GENERATED", "REFERENCES", "COLLATE", ",")
+_COLUMN_END = (
+    "NOT",
+    "NULL",
+    "COMMENT",
+    "DEFAULT",
+    "PRIMARY",
+    "UNIQUE",
+    "CHECK",
+    "GENERATED",
+    "REFERENCES",
+    "COLLATE",
+    ",",
+)
 
 
 def create_table(cursor: Cursor) -> CreateTable | None:
@@ -94,7 +107,9 @@ def _typed(cursor: Cursor, name: str) -> Column:
         elif cursor.sees("PRIMARY"):
             cursor.refuse("PRIMARY KEY on a column", f"Use TBLPROPERTIES (primaryKey = '{name}').")
         elif cursor.peek().word in _COLUMN_END:
-            cursor.refuse(f"{cursor.peek().word} on a column of a Hudi table", "Hudi stores no such rule; leave it out.")
+            cursor.refuse(
+                f"{cursor.peek().word} on a column of a Hudi table", "Hudi stores no such rule; leave it out."
+            )
         else:
             return Column(name, kind, nullable, comment)
 
@@ -286,7 +301,9 @@ def refuse(cursor: Cursor, is_hudi: IsHudi) -> None:
     if first == "CALL" and cursor.peek(1).name.lower() in PROCEDURES:
         cursor.refuse(f"CALL {cursor.peek(1).name}", _LATER)
     if first in ("DESCRIBE", "DESC") and cursor.peek(1).word in ("EXTENDED", "FORMATTED", "HISTORY", "DETAIL"):
-        cursor.refuse(f"{first} {cursor.peek(1).word}", "DESCRIBE t shows the columns, hudi_properties('t') the properties.")
+        cursor.refuse(
+            f"{first} {cursor.peek(1).word}", "DESCRIBE t shows the columns, hudi_properties('t') the properties."
+        )
     if first == "FROM":
         _refuse_from_insert(cursor, is_hudi)
     if first in _GUARDED:
@@ -308,7 +325,8 @@ def _guard(cursor: Cursor, is_hudi: IsHudi, first: str) -> None:
             verb = " ".join([first, *(w for w in words[1:place] if w in _KINDS)])
             line, column = line_and_column(cursor.text, cursor.tokens[place].start)
             raise Unsupported(
-                f"{verb} on the Hudi table {'.'.join(name)} is not supported (line {line}, column {column}). {_advice(first, words)}"
+                f"{verb} on the Hudi table {'.'.join(name)} is not supported (line {line}, column {column}). "
+                f"{_advice(first, words)}"
             )
 
 

@@ -1,26 +1,46 @@
-"""Data frames and Arrow tables that a statement names by their Python variable, made visible to DuckDB for one statement.
+"""Data frames and Arrow tables that a statement names by their Python variable.
 
-DuckDB finds such variables itself, but only in frames near its own call, and a variable of lakesql could stand in the way.
-For statements of ours the caller's frames are searched here and what is found is registered under its name.
+DuckDB looks for such variables in the frame that calls it, which is one of ours. So the caller's frames are
+searched here for what the statement names; DuckDB is then called from a frame that has exactly these variables
+(`call`), or, for statements of ours, they are registered while it runs (`visible`).
 """
 
+import builtins
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from lakesql.sql.lexer import Token
+from lakesql.sql.lexer import IDENTIFIERS, Token
+
+_WITHOUT_STREAM = {
+    "Dataset",
+    "FileSystemDataset",
+    "InMemoryDataset",
+    "UnionDataset",
+    "Scanner",
+    "DataFrame",
+    "LazyFrame",
+}
+
+
+def call(run: Callable[..., Any], arguments: Sequence[Any], words: Sequence[Token]) -> Any:
+    """Call a method of a DuckDB connection so that it sees the caller's variables named in the statement, and no others."""
+    return FunctionType(_frame.__code__, {"__builtins__": builtins, **variables(words)})(run, arguments)
+
+
+def _frame(__lakesql_run: Callable[..., Any], __lakesql_arguments: Sequence[Any]) -> Any:
+    return __lakesql_run(*__lakesql_arguments)
 
 
 @contextmanager
 def visible(con: duckdb.DuckDBPyConnection, words: Sequence[Token]) -> Iterator[None]:
     """Within, the caller's variables that hold rows and are named in the statement can be read on `con`."""
-    names = {t.name for t in words if t.kind in ("word", "quoted", "backtick") and t.name.isidentifier()}
-    found = {name: value for name in sorted(names) if (value := _variable(name)) is not None}
+    found = variables(words)
     added = []
     try:
         for name, value in found.items():
@@ -33,17 +53,28 @@ def visible(con: duckdb.DuckDBPyConnection, words: Sequence[Token]) -> Iterator[
             con.unregister(name)
 
 
+def variables(words: Sequence[Token]) -> dict[str, Any]:
+    """The caller's variables that hold rows, of those that the statement names."""
+    names = {t.name for t in words if t.kind in IDENTIFIERS and t.name.isidentifier()}
+    return {name: value for name in sorted(names) if (value := _variable(name)) is not None}
+
+
 def _variable(name: str) -> Any:
-    """The nearest variable of that name outside of lakesql that offers an Arrow stream."""
+    """The nearest variable of that name outside of lakesql, None unless it holds rows."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not str(frame.f_globals.get("__name__", "")).startswith(("lakesql.", "contextlib")):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module != "contextlib" and not module.startswith("lakesql."):
             for scope in (frame.f_locals, frame.f_globals):
-                value = scope.get(name)
-                if value is not None and not isinstance(value, type) and hasattr(value, "__arrow_c_stream__"):
-                    return value
+                if name in scope:
+                    return scope[name] if _holds_rows(scope[name]) else None
         frame = frame.f_back
     return None
+
+
+def _holds_rows(value: Any) -> bool:
+    kind = type(value)
+    return kind is not type and (hasattr(kind, "__arrow_c_stream__") or kind.__name__ in _WITHOUT_STREAM)
 
 
 def _rereadable(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Results as text: box tables for people, CSV, JSON, Markdown and one-value-per-line for programs. Pure.
 
-`rows` are tuples of Python values as DuckDB gives them. Numbers stand right, NULL is written out except in CSV, where it
-is empty, and JSON, where it is null.
+`rows` are tuples of Python values as DuckDB gives them. Numbers stand right, NULL is written out except in CSV,
+where it is empty, and JSON, where it is null.
 """
 
 import csv
@@ -44,22 +44,29 @@ def table(columns: Sequence[str], rows: Rows, rows_max: int | None = None) -> st
     """A box. Of more than `rows_max` rows the first ones are shown, and how many there are."""
     shown = rows if rows_max is None or len(rows) <= rows_max else rows[:rows_max]
     cells = [[_one_line(text_of(v)) for v in row] for row in shown]
-    right = [all(isinstance(r[i], int | float | Decimal) and not isinstance(r[i], bool) for r in shown if r[i] is not None) and any(r[i] is not None for r in shown) for i in range(len(columns))]  # fmt: skip
-    widths = [max(cell_len(_one_line(c)), *(cell_len(r[i]) for r in cells)) if cells else cell_len(_one_line(c)) for i, c in enumerate(columns)]  # fmt: skip
+    right = [_numeric([row[i] for row in shown]) for i in range(len(columns))]
+    header = [_one_line(c) for c in columns]
+    widths = [max(cell_len(row[i]) for row in (header, *cells)) for i in range(len(columns))]
 
-    def line(values: Sequence[str], header: bool = False) -> str:
-        padded = [_pad(v, w, r and not header) for v, w, r in zip(values, widths, right, strict=True)]
+    def line(values: Sequence[str], left: bool = False) -> str:
+        padded = [_pad(v, w, r and not left) for v, w, r in zip(values, widths, right, strict=True)]
         return "│ " + " │ ".join(padded) + " │"
 
-    def rule(left: str, middle: str, end: str) -> str:
-        return left + middle.join("─" * (w + 2) for w in widths) + end
+    def rule(start: str, middle: str, end: str) -> str:
+        return start + middle.join("─" * (w + 2) for w in widths) + end
 
-    lines = [rule("┌", "┬", "┐"), line([_one_line(c) for c in columns], header=True), rule("├", "┼", "┤")]
+    lines = [rule("┌", "┬", "┐"), line(header, left=True), rule("├", "┼", "┤")]
     lines += [line(row) for row in cells]
     lines.append(rule("└", "┴", "┘"))
     if len(shown) < len(rows):
         lines.append(f"{len(rows):,} rows, the first {len(shown)} are shown")
     return "\n".join(lines)
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    """Whether a column holds numbers, and at least one."""
+    given = [v for v in values if v is not None]
+    return bool(given) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in given)
 
 
 def _one_line(text: str) -> str:
@@ -117,7 +124,9 @@ def markdown(columns: Sequence[str], rows: Rows) -> str:
 def line_text(columns: Sequence[str], rows: Rows) -> str:
     """One `column = value` per line, an empty line between rows."""
     width = max((cell_len(c) for c in columns), default=0)
-    blocks = ["\n".join(f"{_pad(c, width, True)} = {text_of(v)}" for c, v in zip(columns, row, strict=True)) for row in rows]
+    blocks = [
+        "\n".join(f"{_pad(c, width, True)} = {text_of(v)}" for c, v in zip(columns, row, strict=True)) for row in rows
+    ]
     return "\n\n".join(blocks)
 
 

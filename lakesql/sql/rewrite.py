@@ -21,9 +21,45 @@ _KINDS = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
 _TYPED = ("TIMESTAMP", "DATE", "TIMESTAMPTZ")
 _OPERATORS = ("+", "-", "||")
 _NO_ALIAS = frozenset(
-    "ANTI ASOF AS AT CROSS EXCEPT FETCH FOR FULL GROUP HAVING INNER INTERSECT JOIN LATERAL LEFT LIMIT NATURAL OFFSET ON "
-    "ORDER OUTER PIVOT POSITIONAL QUALIFY RETURNING RIGHT SELECT SEMI SET TABLESAMPLE UNION UNPIVOT USING WHEN WHERE "
-    "WINDOW".split()
+    [
+        "ANTI",
+        "ASOF",
+        "AS",
+        "AT",
+        "CROSS",
+        "EXCEPT",
+        "FETCH",
+        "FOR",
+        "FULL",
+        "GROUP",
+        "HAVING",
+        "INNER",
+        "INTERSECT",
+        "JOIN",
+        "LATERAL",
+        "LEFT",
+        "LIMIT",
+        "NATURAL",
+        "OFFSET",
+        "ON",
+        "ORDER",
+        "OUTER",
+        "PIVOT",
+        "POSITIONAL",
+        "QUALIFY",
+        "RETURNING",
+        "RIGHT",
+        "SELECT",
+        "SEMI",
+        "SET",
+        "TABLESAMPLE",
+        "UNION",
+        "UNPIVOT",
+        "USING",
+        "WHEN",
+        "WHERE",
+        "WINDOW",
+    ]
 )
 
 
@@ -104,6 +140,8 @@ def _by_path(found: Sequence[Token], place: int, resolve: Resolve) -> Edit | Non
     if path_token.kind not in ("backtick", "quoted") or not place:
         return None
     if found[place - 1].word not in ("FROM", "JOIN", "USING") and found[place - 1].text != ",":
+        return None
+    if place > 1 and found[place - 2].word == "DELETE":
         return None
     following = found[place + 3].word if place + 3 < len(found) else ""
     if following in (*_KINDS, "AT", "FOR"):

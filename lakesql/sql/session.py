@@ -1,4 +1,5 @@
-"""What the running of a statement needs: the DuckDB connection, the tables known, the settings; and a few questions to it."""
+"""What the running of a statement needs: the DuckDB connection, the tables known, the settings; and a few
+questions to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,6 +98,7 @@ class Session:
         """SQLError inside of BEGIN ... COMMIT: a Hudi commit cannot be taken back by ROLLBACK."""
         if self.in_transaction():
             raise SQLError(
-                f"{what} inside a transaction: each statement on a Hudi table is a commit of its own and ROLLBACK could "
+                f"{what} inside a transaction: each statement on a Hudi table is a commit of its own and ROLLBACK "
+                f"could "
                 "not take it back. COMMIT or ROLLBACK first, then run the statement."
             )

@@ -1,12 +1,12 @@
 """From text to statements: which of them are ours, and the parser of each.
 
-A token front parser looks at the first words of a statement. Ours are the statements in STATEMENTS whose target is a Hudi
-table (or CREATE TABLE ... USING hudi, or a setting of ours); everything else comes back as `Passed` and reaches DuckDB byte
-for byte. sqlglot is used for expressions only (`dialect`, `merge_into`), never to decide what a statement is: it turns
-what it does not know into an opaque command, and a writer must not pass those on.
+A token front parser looks at the first words of a statement. Ours are the statements in STATEMENTS whose target is
+a Hudi table (or CREATE TABLE ... USING hudi, or a setting of ours); everything else comes back as `Passed` and
+reaches DuckDB byte for byte. sqlglot is used for expressions only (`dialect`, `merge_into`), never to decide what a
+statement is: it turns what it does not know into an opaque command, and a writer must not pass those on.
 
-Which spelling: a statement with backticks is Spark's and its expressions are translated; any other is taken as DuckDB's
-first, and as Spark's when DuckDB does not know its syntax or a function in it (see `changes`).
+Which spelling: a statement with backticks is Spark's and its expressions are translated; any other is taken as
+DuckDB's first, and as Spark's when DuckDB does not know its syntax or a function in it (see `changes`).
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def parse(text: str, piece: Piece, is_hudi: IsHudi) -> Statement:
     cursor = Cursor(text, piece.tokens)
     first = cursor.peek().word
     if first in ("EXPLAIN", "PREPARE"):
-        _refuse_inside(cursor, piece, is_hudi)
+        _refuse_inside(cursor, is_hudi)
         return Passed(piece.text)
     found = _parse(cursor, is_hudi)
     if found is None:
@@ -83,7 +83,7 @@ def _ctes(cursor: Cursor) -> str:
     return text.sql
 
 
-def _refuse_inside(cursor: Cursor, piece: Piece, is_hudi: IsHudi) -> None:
+def _refuse_inside(cursor: Cursor, is_hudi: IsHudi) -> None:
     """EXPLAIN and PREPARE of a statement of ours are refused: DuckDB could not run what is inside."""
     word = cursor.next().word
     if word == "PREPARE":

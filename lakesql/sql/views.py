@@ -59,7 +59,7 @@ def add(session: Session, name: str, path: str) -> None:
                 con.execute(f"CREATE OR REPLACE {temp}VIEW {quote(view)} AS SELECT * FROM {body}")
             except duckdb.InvalidInputException as error:
                 raise _cause(session, error) from error
-    changes = f"SELECT * FROM hudi_incremental({literal(path)}, begin, \"end\" := \"end\")"
+    changes = f'SELECT * FROM hudi_incremental({literal(path)}, begin, "end" := "end")'
     con.execute(f'CREATE OR REPLACE {temp}MACRO {quote(name + "_changes")}(begin, "end" := NULL) AS TABLE {changes}')
     session.instance.add(name, path)
     session.problems.pop(name.lower(), None)

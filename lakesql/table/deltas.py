@@ -13,14 +13,14 @@ twice in one base file only its first row is merged, as Hudi's own reader does.
 """
 
 import atexit
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
 import itertools
-from pathlib import Path
 import shutil
 import tempfile
 import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -121,7 +121,18 @@ def _identity(view: View, file_slice: FileSlice) -> tuple[Any, ...]:
     config = state.config
     rule = (config.merge_mode, config.ordering_fields, config.delete_field, config.delete_marker)
     schema = view.schema.serialize().to_pybytes()
-    return (state.path, config.name, file_slice.partition, file_slice.file_id, base, logs, visibility, rule, names, schema)
+    return (
+        state.path,
+        config.name,
+        file_slice.partition,
+        file_slice.file_id,
+        base,
+        logs,
+        visibility,
+        rule,
+        names,
+        schema,
+    )
 
 
 def _evict(in_use: set[int]) -> None:
@@ -141,7 +152,7 @@ def _evict(in_use: set[int]) -> None:
 
 
 def _temporary_folder() -> Path:
-    global _folder  # noqa: PLW0603
+    global _folder
     if _folder is None or not _folder.exists():
         _folder = Path(tempfile.mkdtemp(prefix="lakesql-"))
         atexit.register(shutil.rmtree, _folder, ignore_errors=True)
@@ -158,12 +169,12 @@ def _build(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> Batch:
     ]
     rows = _concat([part.rows for _, part in parts if part.rows is not None], view.schema)
     number = next(_numbers)
-    paths = [str(_temporary_folder() / f"{kind}{number}.parquet") for kind in ("dead", "live", "tombs")]
+    dead, live, tombs = (str(_temporary_folder() / f"{kind}{number}.parquet") for kind in ("dead", "live", "tombs"))
     size = 0
-    for path, table in zip(paths, _merge(cur, view, slices, parts, rows), strict=True):
+    for path, table in zip((dead, live, tombs), _merge(cur, view, slices, parts, rows), strict=True):
         pq.write_table(table, path, compression="none")
         size += Path(path).stat().st_size
-    return Batch(number, *paths, slots=len(slices), size_bytes=size)
+    return Batch(number, dead, live, tombs, len(slices), size)
 
 
 def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -246,14 +257,16 @@ def _row_keys(cur: Cursor, view: View, rows: pa.Table) -> pa.ChunkedArray:
         finally:
             cur.unregister("__lakesql_rows")
     if keys.null_count:
-        raise TableError(f"{view.state.path}: {keys.null_count} log records have no record key. Compact the table with Spark.")
+        raise TableError(
+            f"{view.state.path}: {keys.null_count} log records have no record key. Compact the table with Spark."
+        )
     return keys
 
 
 def key_sql(view: View) -> str:
     """The record key of a base row: stored, or computed where meta columns are not stored."""
     config = view.state.config
-    return quote("_hoodie_record_key") if config.meta_fields else recordkey_sql(config, view.state.schema)
+    return quote("_hoodie_record_key") if config.meta_fields else record_key_sql(config, view.state.schema)
 
 
 def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
@@ -316,7 +329,10 @@ def _fill_partial(
     n = len(view.ordering_types())
     columns = sorted(frozenset().union(*partial.values()))
     cur.register("__lakesql_data", rows.select(columns).append_column("row", pa.array(np.arange(rows.num_rows))))
-    cur.register("__lakesql_wanted", live.select(["slot", "key", "seq"]).append_column("at", pa.array(np.arange(live.num_rows))).filter(incomplete))
+    cur.register(
+        "__lakesql_wanted",
+        live.select(["slot", "key", "seq"]).append_column("at", pa.array(np.arange(live.num_rows))).filter(incomplete),
+    )
     cur.register("__lakesql_matched", matched)
     files = [s.base for s in slices if s.base is not None]
     based = [slot for slot, s in enumerate(slices) if s.base is not None]
@@ -349,7 +365,11 @@ def _fill_partial(
     for c in columns:
         at = kept.column_names.index(c)
         both = pa.chunked_array([*kept[c].chunks, *filled[c].cast(kept[c].type).chunks], kept[c].type)
-        order = pc.if_else(mask, pc.add(pc.cumulative_sum(mask.cast(pa.int64())), kept.num_rows - 1), pa.array(np.arange(kept.num_rows)))
+        order = pc.if_else(
+            mask,
+            pc.add(pc.cumulative_sum(mask.cast(pa.int64())), kept.num_rows - 1),
+            pa.array(np.arange(kept.num_rows)),
+        )
         kept = kept.set_column(at, kept.field(c), both.take(order))
     return kept
 

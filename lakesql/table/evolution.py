@@ -6,9 +6,9 @@ schema version not younger than `t`; they are mapped to today's names by id. Ren
 DuckDB matches struct fields by name.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-import json
 from typing import Any
 
 from lakesql.errors import FormatError, Unsupported

@@ -151,7 +151,9 @@ def schema(state: TableState) -> pa.Table:
         for f in state.schema
     ]
     flags = ("nullable", "record_key", "partition", "ordering")
-    return _table(rows, pa.schema([("column_name", pa.string()), ("type", pa.string()), *((n, pa.bool_()) for n in flags)]))
+    return _table(
+        rows, pa.schema([("column_name", pa.string()), ("type", pa.string()), *((n, pa.bool_()) for n in flags)])
+    )
 
 
 _BLOCK_NAMES = {log.DELETE: "delete", log.AVRO: "avro", log.HFILE: "hfile", log.PARQUET: "parquet"}

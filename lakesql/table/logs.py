@@ -88,9 +88,9 @@ def committed_blocks(state: TableState, file_slice: FileSlice, as_of: str | None
             if block.kind == log.COMMAND:
                 target = block.headers.get(log.TARGET_INSTANT_TIME)
                 queued = [q for q in queued if q[1].headers.get(log.INSTANT_TIME) != target]
-            elif block.kind in (log.CORRUPT, log.CDC):
-                continue
-            elif per_block and not (state.timeline.is_committed(instant) and (as_of is None or instant <= as_of)):
+            elif block.kind in (log.CORRUPT, log.CDC) or (
+                per_block and not (state.timeline.is_committed(instant) and (as_of is None or instant <= as_of))
+            ):
                 continue
             else:
                 queued.append((where, block))

@@ -193,7 +193,9 @@ def _commit_condition(commits: CommitFilter) -> str:
     return f"{column} BETWEEN {low} AND {high} AND {chosen}"
 
 
-def _dirty_selects(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, dirty: Sequence[int], names: Sequence[str]) -> list[str]:
+def _dirty_selects(
+    cur: duckdb.DuckDBPyConnection, plan: ReadPlan, dirty: Sequence[int], names: Sequence[str]
+) -> list[str]:
     placed = deltas.prepare(cur, plan.view, [plan.slices[i] for i in dirty])
     based = [k for k, i in enumerate(dirty) if plan.slices[i].base is not None]
     selects = []
@@ -270,7 +272,9 @@ def _dead_sql(placed: Sequence[tuple[Batch, int]]) -> str:
     for batch, slots in _by_batch(placed).items():
         numbers = _numbers_of(batch, slots, range(len(placed)))
         index = _renumber("slot", numbers)
-        selects.append(f"SELECT {index} AS file_index, row_no FROM read_parquet({literal(batch.dead)}){_slot_condition(batch, list(slots))}")
+        selects.append(
+            f"SELECT {index} AS file_index, row_no FROM read_parquet({literal(batch.dead)}){_slot_condition(batch, list(slots))}"
+        )
     return " UNION ALL ".join(selects)
 
 

@@ -39,7 +39,9 @@ def scan_sql(
         chosen = [files[i] for i in indexes]
         renames = dict(key) if isinstance(key, tuple) else {}
         constants = _partition_values(state, chosen[0].partition, schema, dropped) if dropped else {}
-        selects.append(_one_scan(state, chosen, indexes, schema, columns, renames if evolved else None, constants, positions))
+        selects.append(
+            _one_scan(state, chosen, indexes, schema, columns, renames if evolved else None, constants, positions)
+        )
     return " UNION ALL ".join(selects) if selects else empty_sql(schema, columns, positions)
 
 
@@ -50,7 +52,9 @@ def empty_sql(schema: pa.Schema, columns: Sequence[str], positions: bool = False
     return f"SELECT {', '.join(fields) or '0'} WHERE false"
 
 
-def parquet_sql(paths: Sequence[str], schema: pa.Schema, columns: Sequence[str], renames: dict[str, str] | None = None) -> str:
+def parquet_sql(
+    paths: Sequence[str], schema: pa.Schema, columns: Sequence[str], renames: dict[str, str] | None = None
+) -> str:
     """The `read_parquet` call over files given by their paths; columns of `schema` under their own names."""
     stored = {name: old for old, name in (renames or {}).items()}
     entries = []

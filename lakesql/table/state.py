@@ -8,13 +8,13 @@ demand and cached by the identity of its file, since instant files never change.
 Schema: the newest completed write commit that carries one (7.3), without the meta columns.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
 import json
 import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -25,6 +25,8 @@ from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, 
 from lakesql.format.timeline import COMPLETED, Instant, Timeline
 from lakesql.storage import FileInfo, Storage
 from lakesql.table.archive import Archived, read_archived
+
+Decoded = TypeVar("Decoded")
 
 HOODIE = ".hoodie"
 PROPERTIES = ".hoodie/hoodie.properties"
@@ -91,7 +93,9 @@ class TableState:
         try:
             return self._with_partition_columns(without_meta_fields(json.loads(text)))
         except ValueError as error:
-            raise FormatError(f"{self.path}: the table schema is not JSON: {error}. Restore it from another commit.") from error
+            raise FormatError(
+                f"{self.path}: the table schema is not JSON: {error}. Restore it from another commit."
+            ) from error
 
     def _with_partition_columns(self, avro: dict[str, Any]) -> dict[str, Any]:
         """Commits leave out the partition columns that the files do not hold (3.8); the created schema has them."""
@@ -114,10 +118,10 @@ class TableState:
         """The metadata of a completed write instant, active or archived; empty when the archive kept none."""
         if instant.file_name not in self.instant_files:
             archived = self.archived.get(instant.requested)
-            return archived.metadata if archived and archived.metadata else CommitMetadata({}, None, {}, None)
-        return _cached(self, instant.file_name, decode_commit)
+            return (archived and archived.metadata) or CommitMetadata()
+        return _cached(self, instant.file_name, partial(decode_commit, version=self.config.version))
 
-    def plan(self, instant: Instant, file_name: str) -> dict[str, object]:
+    def plan(self, instant: Instant, file_name: str) -> dict[str, Any]:
         """The single Avro record of a plan file (compaction, clustering, clean, ...) in the timeline folder."""
         if file_name not in self.instant_files:
             raise FormatError(
@@ -128,7 +132,7 @@ class TableState:
 
     def replaced(self, as_of: str | None = None) -> frozenset[tuple[str, str]]:
         """(partition, file id) of every file group that a completed replacecommit has taken out."""
-        gone = set()
+        gone: set[tuple[str, str]] = set()
         for instant in self._replacing():
             if as_of is None or instant.requested <= as_of:
                 for partition, ids in self.commit(instant).replaced.items():
@@ -151,7 +155,7 @@ class TableState:
         covered = {}
         for instant in self.timeline.pending("compaction"):
             plan = self.plan(instant, f"{instant.requested}.compaction.requested")
-            for operation in plan.get("operations") or []:  # type: ignore[attr-defined]
+            for operation in plan.get("operations") or []:
                 covered[operation["partitionPath"] or "", operation["fileId"]] = instant.requested
         return covered
 
@@ -164,7 +168,7 @@ class TableState:
             if self.instant_files.get(name, FileInfo(name, 0, 0)).size_bytes == 0:
                 continue
             plan = self.plan(instant, name).get("clusteringPlan") or {}
-            for group in plan.get("inputGroups") or []:  # type: ignore[attr-defined]
+            for group in plan.get("inputGroups") or []:
                 for piece in group["slices"] or []:
                     covered[piece["partitionPath"] or "", piece["fileId"]] = instant.requested
         return covered
@@ -190,7 +194,11 @@ class TableState:
     def view_timeline(self) -> Timeline:
         """The timeline that file visibility asks: with its archive when a file is older than the active part."""
         start = self.timeline.start
-        if self.timeline.layout >= 2 and start and any(isinstance(f, LogFile) and f.instant < start for f in self.files):
+        if (
+            self.timeline.layout >= 2
+            and start
+            and any(isinstance(f, LogFile) and f.instant < start for f in self.files)
+        ):
             return self.history
         return self.timeline
 
@@ -234,7 +242,12 @@ def read_config(storage: Storage) -> TableConfig:
 def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
     config = read_config(storage)
-    if config.drop_partition_columns and config.key_generator not in ("SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO"):
+    if config.drop_partition_columns and config.key_generator not in (
+        "SIMPLE",
+        "SIMPLE_AVRO",
+        "COMPLEX",
+        "COMPLEX_AVRO",
+    ):
         raise Unsupported(
             f"{storage.uri}: partition columns are not stored in the files and cannot be rebuilt from the path of a "
             f"{config.key_generator} key generator. Rewrite the table with "
@@ -259,13 +272,13 @@ def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:
             yield found
 
 
-def _cached(state: TableState, file_name: str, decode):  # type: ignore[no-untyped-def]
+def _cached(state: TableState, file_name: str, decode: Callable[[bytes, str], Decoded]) -> Decoded:
     info = state.instant_files[file_name]
     key = (state.storage.uri, file_name, info.size_bytes, info.modified_ms)
     with _cache_lock:
         if key in _cache:
             _cache.move_to_end(key)
-            return _cache[key]
+            return cast(Decoded, _cache[key])
     path = f"{state.timeline_folder}/{file_name}"
     try:
         value = decode(state.storage.read(path), f"{state.path}/{path}")

@@ -176,8 +176,7 @@ class _Writer:
         keys = piece[_KEY]
         if new or self._filter.lacks_old_keys:
             self._filter = self._filter.with_keys(keys)
-        ends = pc.min_max(keys)
-        self._keys.append((ends["min"].as_py(), ends["max"].as_py()))
+        self._keys.append(_key_range(keys))
         self._parquet.write_table(self._with_constants(piece), row_group_size=ROW_GROUP_ROWS)
         self._rows += piece.num_rows
 
@@ -187,7 +186,10 @@ class _Writer:
         avro = json.dumps(self._spec.avro, separators=(",", ":"))
         footer = {"parquet.avro.schema": avro, "writer.model.name": "avro", **self._filter.footer()}
         if self._keys:
-            footer |= {_MIN_KEY: min(low for low, _ in self._keys), _MAX_KEY: max(high for _, high in self._keys)}
+            footer |= {
+                _MIN_KEY: min((low for low, _ in self._keys), key=_java_order),
+                _MAX_KEY: max((high for _, high in self._keys), key=_java_order),
+            }
         self._parquet.add_key_value_metadata(footer)
         self._parquet.close()
         return Written(self._rows, Path(self._file).stat().st_size)
@@ -282,3 +284,23 @@ def _leaves(kind: pa.DataType, path: str) -> list[str]:
     if pa.types.is_list(kind):
         return _leaves(kind.value_type, f"{path}.list.element")
     return [path]
+
+
+_ABOVE_SURROGATES = "[\\x{E000}-\\x{FFFF}]"
+_ASTRAL = "[\\x{10000}-\\x{10FFFF}]"
+
+
+def _java_order(key: str) -> bytes:
+    """Java compares texts by UTF-16 code units, which differs from UTF-8 order beyond U+FFFF."""
+    return key.encode("utf-16-be", "surrogatepass")
+
+
+def _key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
+    """The smallest and the largest key in the order of Java's String.compareTo (hudi-format 3.5)."""
+    ends = pc.min_max(keys)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if high[:1] < "\ue000" and not pc.any(pc.match_substring_regex(keys, _ASTRAL)).as_py():
+        return low, high
+    odd = keys.filter(pc.match_substring_regex(keys, f"{_ABOVE_SURROGATES}|{_ASTRAL}"))
+    candidates = [low, high, *odd.to_pylist()]
+    return min(candidates, key=_java_order), max(candidates, key=_java_order)

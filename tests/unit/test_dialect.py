@@ -12,7 +12,7 @@ from lakesql.sql import dialect
     [
         ("`a`.`b` + 1", '"a"."b" + 1'),
         ("a <=> b", "a IS NOT DISTINCT FROM b"),
-        ("nvl(a, \"x\")", "COALESCE(a, 'x')"),
+        ('nvl(a, "x")', "COALESCE(a, 'x')"),
         ("dayofweek(d)", "(DAYOFWEEK(CAST(d AS DATE)) + 1)"),
         ("array(1, 2)[0]", "[1, 2][1]"),
     ],
@@ -79,10 +79,13 @@ def test_expressions_are_compared_without_case_and_blanks(left, right, same):
         ("BLOB", pa.binary()),
         ("int[]", pa.list_(pa.field("element", pa.int32()))),
         ("map<string, double>", pa.map_(pa.string(), pa.float64())),
-        ("struct<a: int, b: array<string>>", pa.struct([("a", pa.int32()), pa.field("b", pa.list_(pa.field("element", pa.string())))])),
+        (
+            "struct<a: int, b: array<string>>",
+            pa.struct([("a", pa.int32()), pa.field("b", pa.list_(pa.field("element", pa.string())))]),
+        ),
         ("STRUCT(a INT, b VARCHAR)", pa.struct([("a", pa.int32()), ("b", pa.string())])),
     ],
-)  # fmt: skip
+)
 def test_column_types_of_both_spellings(text, kind):
     assert dialect.column_type(text, "column c") == kind
 
@@ -101,13 +104,27 @@ def test_text_that_is_no_type_is_an_error(text):
 
 def test_result_types_are_brought_to_what_a_table_can_hold():
     given = pa.schema(
-        [("a", pa.int8()), ("b", pa.uint32()), ("c", pa.timestamp("ns")), ("d", pa.dictionary(pa.int8(), pa.string())),
-         ("e", pa.list_(pa.int16())), ("f", pa.struct([("x", pa.large_string())])), ("g", pa.timestamp("ms", "Europe/Berlin"))]
-    )  # fmt: skip
+        [
+            ("a", pa.int8()),
+            ("b", pa.uint32()),
+            ("c", pa.timestamp("ns")),
+            ("d", pa.dictionary(pa.int8(), pa.string())),
+            ("e", pa.list_(pa.int16())),
+            ("f", pa.struct([("x", pa.large_string())])),
+            ("g", pa.timestamp("ms", "Europe/Berlin")),
+        ]
+    )
     assert dialect.storable(given) == pa.schema(
-        [("a", pa.int32()), ("b", pa.int64()), ("c", pa.timestamp("us")), ("d", pa.string()),
-         ("e", pa.list_(pa.field("element", pa.int32()))), ("f", pa.struct([("x", pa.string())])), ("g", pa.timestamp("us", "UTC"))]
-    )  # fmt: skip
+        [
+            ("a", pa.int32()),
+            ("b", pa.int64()),
+            ("c", pa.timestamp("us")),
+            ("d", pa.string()),
+            ("e", pa.list_(pa.field("element", pa.int32()))),
+            ("f", pa.struct([("x", pa.string())])),
+            ("g", pa.timestamp("us", "UTC")),
+        ]
+    )
 
 
 def test_result_type_without_counterpart_names_the_column():

@@ -44,7 +44,9 @@ def test_all_functions_are_registered_and_may_be_registered_again(con):
 @pytest.mark.parametrize("name", ["hudi_scan", "read_hudi", "hudi_snapshot"])
 def test_scan_reads_the_newest_snapshot_with_meta_columns(con, trips, name):
     relation = con.sql(f"SELECT * FROM {name}('{trips.path}')")
-    assert relation.columns[:5] == [f"_hoodie_{c}" for c in ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")]
+    assert relation.columns[:5] == [
+        f"_hoodie_{c}" for c in ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
+    ]
     assert relation.columns[5:] == ["id", "city", "v", "ts"]
     assert ids(con, f"{name}('{trips.path}')") == ["a", "b"]
 
@@ -95,9 +97,16 @@ def test_inspection_functions_say_what_a_table_is(con, trips):
     assert timeline == [("deltacommit", "COMPLETED", 2), ("deltacommit", "COMPLETED", 0)]
     assert con.execute(f"FROM hudi_query_timeline('{path}', archived := true)").fetchall() != []
     assert con.execute(f"SELECT sum(log_count) FROM hudi_files('{path}')").fetchall() == [(1,)]
-    assert con.execute(f"SELECT count(*) FROM hudi_filesystem_view('{path}', partition := 'city=ny')").fetchall() == [(1,)]
-    assert con.execute(f"SELECT partition_path FROM hudi_partitions('{path}') ORDER BY 1").fetchall() == [("city=ny",), ("city=sf",)]
-    assert con.execute(f"SELECT value FROM hudi_properties('{path}') WHERE key = 'hoodie.table.type'").fetchall() == [("MERGE_ON_READ",)]
+    assert con.execute(f"SELECT count(*) FROM hudi_filesystem_view('{path}', partition := 'city=ny')").fetchall() == [
+        (1,)
+    ]
+    assert con.execute(f"SELECT partition_path FROM hudi_partitions('{path}') ORDER BY 1").fetchall() == [
+        ("city=ny",),
+        ("city=sf",),
+    ]
+    assert con.execute(f"SELECT value FROM hudi_properties('{path}') WHERE key = 'hoodie.table.type'").fetchall() == [
+        ("MERGE_ON_READ",)
+    ]
     assert con.execute(f"SELECT column_name FROM hudi_schema('{path}') WHERE record_key").fetchall() == [("id",)]
     assert con.execute(f"SELECT kind FROM hudi_log_blocks('{path}')").fetchall() == [("avro",)]
 
@@ -256,10 +265,23 @@ def test_relative_paths_and_file_addresses_are_understood(con, trips, monkeypatc
 
 
 def test_types_survive(con, tmp_path):
-    schema = pa.schema([("id", pa.int64()), ("d", pa.decimal128(10, 2)), ("t", pa.timestamp("us", "UTC")), ("l", pa.list_(pa.string()))])
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("d", pa.decimal128(10, 2)),
+            ("t", pa.timestamp("us", "UTC")),
+            ("l", pa.list_(pa.string())),
+        ]
+    )
     table = lakesql.create_table(str(tmp_path / "x"), schema, primary_key=["id"])
     con.execute("SET TimeZone = 'UTC'")
-    table.insert(con.sql("SELECT 1 AS id, 1.25::DECIMAL(10, 2) AS d, TIMESTAMPTZ '2024-01-01 00:00:00+00' AS t, ['a', NULL] AS l").to_arrow_table())
-    kinds = dict(con.execute(f"SELECT column_name, column_type FROM (DESCRIBE FROM hudi_scan('{tmp_path}/x'))").fetchall()[5:])
+    table.insert(
+        con.sql(
+            "SELECT 1 AS id, 1.25::DECIMAL(10, 2) AS d, TIMESTAMPTZ '2024-01-01 00:00:00+00' AS t, ['a', NULL] AS l"
+        ).to_arrow_table()
+    )
+    kinds = dict(
+        con.execute(f"SELECT column_name, column_type FROM (DESCRIBE FROM hudi_scan('{tmp_path}/x'))").fetchall()[5:]
+    )
     assert kinds == {"id": "BIGINT", "d": "DECIMAL(10,2)", "t": "TIMESTAMP WITH TIME ZONE", "l": "VARCHAR[]"}
     assert con.execute(f"SELECT d::VARCHAR, l FROM hudi_scan('{tmp_path}/x')").fetchall() == [("1.25", ["a", None])]

@@ -1,5 +1,7 @@
 """Tokens and statements: quotes, comments and positions as DuckDB has them."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,11 +22,24 @@ def kinds(text):
         ("E'a\\';b' 'a\\'", [("string", "E'a\\';b'"), ("string", "'a\\'")]),
         ("? ?2 $1 $name", [("param", "?"), ("param", "?2"), ("param", "$1"), ("param", "$name")]),
         ("1 2.5 .5 1e-3 1_000 0.0D", [("number", n) for n in ("1", "2.5", ".5", "1e-3", "1_000", "0.0D")]),
-        ("a => b := c -> d ->> e", [("word", "a"), ("op", "=>"), ("word", "b"), ("op", ":="), ("word", "c"), ("op", "->"), ("word", "d"), ("op", "->>"), ("word", "e")]),
+        (
+            "a => b := c -> d ->> e",
+            [
+                ("word", "a"),
+                ("op", "=>"),
+                ("word", "b"),
+                ("op", ":="),
+                ("word", "c"),
+                ("op", "->"),
+                ("word", "d"),
+                ("op", "->>"),
+                ("word", "e"),
+            ],
+        ),
         ("a -- b;\nc /* ; /* ; */ ; */ d", [("word", "a"), ("word", "c"), ("word", "d")]),
         ("größe _x1", [("word", "größe"), ("word", "_x1")]),
     ],
-)  # fmt: skip
+)
 def test_text_becomes_tokens(text, found):
     assert kinds(text) == found
 
@@ -63,7 +78,14 @@ def test_long_lines_are_cut_around_the_place():
 
 @pytest.mark.parametrize(
     ("text", "complete"),
-    [("select 1;", True), ("select 1", False), ("select ';'", False), ("", True), ("-- note", True), ("x; -- note", True)],
+    [
+        ("select 1;", True),
+        ("select 1", False),
+        ("select ';'", False),
+        ("", True),
+        ("-- note", True),
+        ("x; -- note", True),
+    ],
 )
 def test_input_is_complete_behind_a_semicolon(text, complete):
     assert is_complete(text) is complete
@@ -73,6 +95,6 @@ def test_input_is_complete_behind_a_semicolon(text, complete):
 def test_any_text_is_cut_without_loss(text):
     found = tokens(text)
     assert all(text[t.start : t.end] == t.text for t in found)
-    assert all(a.end <= b.start for a, b in zip(found, found[1:], strict=False))
+    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
     pieces = split(text)
     assert all(text[p.start : p.start + len(p.text)] == p.text for p in pieces)

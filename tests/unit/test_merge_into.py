@@ -38,7 +38,8 @@ class Database:
         self.con = duckdb.connect()
         self.con.execute(
             "CREATE TABLE stored (_hoodie_record_key VARCHAR, _hoodie_partition_path VARCHAR, "
-            + ", ".join(f"{c} {k}" for c, k in COLUMNS.items()) + ")"
+            + ", ".join(f"{c} {k}" for c, k in COLUMNS.items())
+            + ")"
         )
         self.con.execute("CREATE TABLE s (id BIGINT, name VARCHAR, fare DOUBLE, ts BIGINT, city VARCHAR, op VARCHAR)")
         for row in stored:
@@ -239,7 +240,9 @@ def test_two_inserts_of_one_key_are_named():
 
 
 def test_a_second_match_that_no_action_applies_to_is_no_duplicate():
-    plan = compiled("MERGE INTO trips t USING s ON t.id = s.id WHEN MATCHED AND s.name = 'first' THEN UPDATE SET fare = s.fare")
+    plan = compiled(
+        "MERGE INTO trips t USING s ON t.id = s.id WHEN MATCHED AND s.name = 'first' THEN UPDATE SET fare = s.fare"
+    )
     database = Database(STORED, TWICE)
     assert database.complaints(plan) == []
     assert [r[3] for r in database.rows(plan)] == [1.0]
@@ -270,16 +273,16 @@ def test_ordering_policy_weighs_deletes_too():
 
 
 def test_insert_of_a_key_that_exists_is_named_when_on_compares_more_than_the_key():
-    plan = compiled(
-        "MERGE INTO trips t USING s ON t.id = s.id AND t.name = s.name WHEN NOT MATCHED THEN INSERT *"
-    )
+    plan = compiled("MERGE INTO trips t USING s ON t.id = s.id AND t.name = s.name WHEN NOT MATCHED THEN INSERT *")
     found = Database(STORED, [(1, "uno", 1.0, 20, "sf", "u")]).complaints(plan)
     assert len(found) == 1
     assert "because ON compares more than the key: id=1, city=sf." in found[0]
 
 
 def test_insert_under_another_key_than_compared_is_checked():
-    plan = compiled("MERGE INTO trips t USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, ts, city) VALUES (s.id - 3, s.ts, 'sf')")
+    plan = compiled(
+        "MERGE INTO trips t USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, ts, city) VALUES (s.id - 3, s.ts, 'sf')"
+    )
     found = Database(STORED, INCOMING).complaints(plan)
     assert len(found) == 1
     assert "id=1, city=sf" in found[0]
@@ -299,7 +302,9 @@ def test_update_that_moves_a_row_to_another_partition_is_named():
 
 
 def test_setting_the_key_to_what_on_compares_it_with_is_no_move():
-    plan = compiled("MERGE INTO trips t USING s ON s.id = t.id WHEN MATCHED THEN UPDATE SET t.id = s.ID, fare = 0", FLAT)
+    plan = compiled(
+        "MERGE INTO trips t USING s ON s.id = t.id WHEN MATCHED THEN UPDATE SET t.id = s.ID, fare = 0", FLAT
+    )
     assert "__lakesql_moved" not in plan.stage_sql
 
 
@@ -316,7 +321,10 @@ REFUSED = [
         "the ON condition does not compare the record key column id",
     ),
     ("MERGE INTO trips t USING s ON t.id = t.ts WHEN MATCHED THEN DELETE", "does not compare the record key column id"),
-    ("MERGE INTO trips t USING s ON t.id + 1 = s.id WHEN MATCHED THEN DELETE", "does not compare the record key column"),
+    (
+        "MERGE INTO trips t USING s ON t.id + 1 = s.id WHEN MATCHED THEN DELETE",
+        "does not compare the record key column",
+    ),
     (
         "MERGE INTO trips t USING (SELECT id FROM s) q ON t.id = q.id WHEN MATCHED THEN UPDATE SET *",
         "UPDATE SET * needs every column of trips in the source; missing: name, fare, ts, city.",
@@ -375,9 +383,9 @@ def test_duplicate_policy_by_ordering_needs_an_ordering_field():
 # ---------------------------------------------------------------- against a model in Python
 
 CONDITIONS = {
-    "": lambda t, s: True,
-    "s.fare > 2": lambda t, s: None if s is None or s[2] is None else s[2] > 2,
-    "t.fare < 2": lambda t, s: None if t is None or t[2] is None else t[2] < 2,
+    "": lambda t, s: True,  # noqa: ARG005
+    "s.fare > 2": lambda t, s: None if s is None or s[2] is None else s[2] > 2,  # noqa: ARG005
+    "t.fare < 2": lambda t, s: None if t is None or t[2] is None else t[2] < 2,  # noqa: ARG005
     "s.fare > t.fare": lambda t, s: None if None in (t, s) or None in (t[2], s[2]) else s[2] > t[2],
 }
 CLAUSES = {

@@ -17,18 +17,36 @@ TRIPS = "hudi_scan('/w/trips', as_of := ({}))"
 @pytest.mark.parametrize(
     ("text", "result"),
     [
-        ("FROM trips TIMESTAMP AS OF '2024-01-01' WHERE x", f"FROM {TRIPS.format(chr(39) + '2024-01-01' + chr(39))} AS \"trips\" WHERE x"),
+        (
+            "FROM trips TIMESTAMP AS OF '2024-01-01' WHERE x",
+            f'FROM {TRIPS.format(chr(39) + "2024-01-01" + chr(39))} AS "trips" WHERE x',
+        ),
         ("FROM trips VERSION AS OF 20240101000000000", f'FROM {TRIPS.format("20240101000000000")} AS "trips"'),
-        ("FROM trips FOR SYSTEM_TIME AS OF now() - INTERVAL 1 DAY t", f"FROM {TRIPS.format('now() - INTERVAL 1 DAY')} t"),
+        (
+            "FROM trips FOR SYSTEM_TIME AS OF now() - INTERVAL 1 DAY t",
+            f"FROM {TRIPS.format('now() - INTERVAL 1 DAY')} t",
+        ),
         ("FROM main.trips timestamp as of ?::DATE AS t, b", f"FROM {TRIPS.format('?::DATE')} AS t, b"),
-        ("FROM trips AT (TIMESTAMP => now() - INTERVAL '1' DAY)", f"FROM {TRIPS.format('now() - INTERVAL ' + chr(39) + '1' + chr(39) + ' DAY')} AS \"trips\""),
-        ("FROM trips a AT (VERSION => '1') JOIN b USING (id)", f"FROM {TRIPS.format(chr(39) + '1' + chr(39))} AS \"a\" JOIN b USING (id)"),
+        (
+            "FROM trips AT (TIMESTAMP => now() - INTERVAL '1' DAY)",
+            f'FROM {TRIPS.format("now() - INTERVAL " + chr(39) + "1" + chr(39) + " DAY")} AS "trips"',
+        ),
+        (
+            "FROM trips a AT (VERSION => '1') JOIN b USING (id)",
+            f'FROM {TRIPS.format(chr(39) + "1" + chr(39))} AS "a" JOIN b USING (id)',
+        ),
         ("FROM trips AS a AT (VERSION => 5)", f'FROM {TRIPS.format("5")} AS "a"'),
-        ("(SELECT * FROM trips VERSION AS OF (1 + 1)) x", f"(SELECT * FROM {TRIPS.format('(1 + 1)')} AS \"trips\") x"),
-        ("SELECT * FROM hudi.`/d/x` t JOIN hudi.\"/e\" ON 1", "SELECT * FROM hudi_scan('/d/x') t JOIN hudi_scan('/e') ON 1"),
-        ("CREATE VIEW v AS FROM trips VERSION AS OF '1'", f"CREATE VIEW v AS FROM {TRIPS.format(chr(39) + '1' + chr(39))} AS \"trips\""),
+        ("(SELECT * FROM trips VERSION AS OF (1 + 1)) x", f'(SELECT * FROM {TRIPS.format("(1 + 1)")} AS "trips") x'),
+        (
+            'SELECT * FROM hudi.`/d/x` t JOIN hudi."/e" ON 1',
+            "SELECT * FROM hudi_scan('/d/x') t JOIN hudi_scan('/e') ON 1",
+        ),
+        (
+            "CREATE VIEW v AS FROM trips VERSION AS OF '1'",
+            f'CREATE VIEW v AS FROM {TRIPS.format(chr(39) + "1" + chr(39))} AS "trips"',
+        ),
     ],
-)  # fmt: skip
+)
 def test_time_travel_is_rewritten(text, result):
     assert rewrite(text, resolve) == result
 

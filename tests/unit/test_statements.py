@@ -131,7 +131,9 @@ def test_merge_source_and_the_name_of_its_columns(source, alias):
 
 def test_merge_star_and_by_name_are_the_same():
     star = parsed("MERGE INTO trips USING s USING (id) WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
-    named = parsed("MERGE INTO trips USING s USING (id) WHEN MATCHED THEN UPDATE BY NAME WHEN NOT MATCHED THEN INSERT BY NAME")
+    named = parsed(
+        "MERGE INTO trips USING s USING (id) WHEN MATCHED THEN UPDATE BY NAME WHEN NOT MATCHED THEN INSERT BY NAME"
+    )
     assert isinstance(star, Merge)
     assert isinstance(named, Merge)
     assert [(c.action, c.assignments) for c in star.clauses] == [(c.action, c.assignments) for c in named.clauses]
@@ -154,15 +156,22 @@ def test_insert_values_without_columns_goes_by_position():
     ("sql", "columns", "by_name", "overwrite", "partition", "source"),
     [
         ("INSERT INTO trips VALUES (1, 'a;b')", None, False, False, (), "VALUES (1, 'a;b')"),
-        ("INSERT INTO TABLE trips (a, \"b c\") SELECT 1, 2", ("a", "b c"), False, False, (), "SELECT 1, 2"),
+        ('INSERT INTO TABLE trips (a, "b c") SELECT 1, 2', ("a", "b c"), False, False, (), "SELECT 1, 2"),
         ("INSERT INTO trips BY NAME SELECT 1 AS a", None, True, False, (), "SELECT 1 AS a"),
         ("INSERT INTO trips BY POSITION FROM x", None, False, False, (), "FROM x"),
         ("INSERT INTO trips (SELECT 1)", None, False, False, (), "(SELECT 1)"),
         ("INSERT INTO trips ((SELECT 1))", None, False, False, (), "((SELECT 1))"),
         ("INSERT OVERWRITE trips TABLE x", None, False, True, (), "TABLE x"),
-        ("INSERT OVERWRITE TABLE trips PARTITION (dt = '2024', h) SELECT 1", None, False, True, (("dt", "'2024'"), ("h", None)), "SELECT 1"),
+        (
+            "INSERT OVERWRITE TABLE trips PARTITION (dt = '2024', h) SELECT 1",
+            None,
+            False,
+            True,
+            (("dt", "'2024'"), ("h", None)),
+            "SELECT 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_insert_is_cut_into_its_parts(sql, columns, by_name, overwrite, partition, source):
     found = parsed(sql)
     assert isinstance(found, Insert)
@@ -204,7 +213,8 @@ def test_table_named_by_path_is_a_target():
 
 def test_create_table_is_cut_into_its_parts():
     found = parsed(
-        "CREATE EXTERNAL TABLE IF NOT EXISTS t (id BIGINT NOT NULL COMMENT 'the key', s STRUCT<a: INT, m: MAP<STRING, INT>>, "
+        "CREATE EXTERNAL TABLE IF NOT EXISTS t (id BIGINT NOT NULL COMMENT 'the key', s STRUCT<a: INT, m: "
+        "MAP<STRING, INT>>, "
         "d DECIMAL(10, 2)) USING hudi COMMENT 'c' PARTITIONED BY (dt STRING, d) LOCATION '/x' "
         "TBLPROPERTIES (type = 'mor', 'primaryKey' = 'id', hoodie.a.b = 1)"
     )
@@ -244,9 +254,12 @@ def test_create_table_as_select_and_by_location():
         ("SET hoodie.x", SetSetting("hoodie.x", None)),
         ("RESET hoodie.x", ResetSetting("hoodie.x")),
         ("RESET", ResetSetting(None)),
-        ("SET spark.sql.sources.partitionOverwriteMode=dynamic", SetSetting("spark.sql.sources.partitionOverwriteMode", "dynamic")),
+        (
+            "SET spark.sql.sources.partitionOverwriteMode=dynamic",
+            SetSetting("spark.sql.sources.partitionOverwriteMode", "dynamic"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_table_and_setting_statements(sql, statement):
     assert parsed(sql) == statement
 
@@ -254,13 +267,25 @@ def test_table_and_setting_statements(sql, statement):
 # ---------------------------------------------------------------- refused by name
 
 UNSUPPORTED = [
-    ("MERGE INTO trips USING s ON a WHEN MATCHED THEN ERROR", "MERGE ... THEN ERROR is not supported (line 1, column 49)."),
+    (
+        "MERGE INTO trips USING s ON a WHEN MATCHED THEN ERROR",
+        "MERGE ... THEN ERROR is not supported (line 1, column 49).",
+    ),
     ("MERGE INTO trips USING s ON a WHEN MATCHED THEN DELETE RETURNING *", "RETURNING is not supported"),
     ("MERGE INTO trips USING s ON a WHEN MATCHED THEN UPDATE", "UPDATE without SET is not supported"),
     ("MERGE INTO trips USING s ON a WHEN MATCHED THEN UPDATE SET * EXCEPT (b)", "UPDATE SET * EXCEPT is not supported"),
-    ("MERGE INTO trips USING s ON a WHEN MATCHED THEN UPDATE SET st.x = 1", "setting the struct field st.x is not supported"),
-    ("MERGE INTO trips USING s ON a WHEN NOT MATCHED THEN INSERT DEFAULT VALUES", "INSERT DEFAULT VALUES is not supported"),
-    ("MERGE WITH SCHEMA EVOLUTION INTO trips USING s ON a WHEN MATCHED THEN DELETE", "MERGE WITH SCHEMA EVOLUTION is not supported"),
+    (
+        "MERGE INTO trips USING s ON a WHEN MATCHED THEN UPDATE SET st.x = 1",
+        "setting the struct field st.x is not supported",
+    ),
+    (
+        "MERGE INTO trips USING s ON a WHEN NOT MATCHED THEN INSERT DEFAULT VALUES",
+        "INSERT DEFAULT VALUES is not supported",
+    ),
+    (
+        "MERGE WITH SCHEMA EVOLUTION INTO trips USING s ON a WHEN MATCHED THEN DELETE",
+        "MERGE WITH SCHEMA EVOLUTION is not supported",
+    ),
     ("UPDATE trips SET a = 1 FROM s", "UPDATE ... FROM is not supported"),
     ("UPDATE trips SET (a, b) = (1, 2)", "SET (a, b) = (...) is not supported"),
     ("UPDATE trips SET a[1] = 2", "setting an element of a list or map is not supported"),
@@ -286,7 +311,10 @@ UNSUPPORTED = [
     ("COPY trips (a, b) FROM 'x.csv'", "COPY on the Hudi table trips is not supported"),
     ("VACUUM trips", "VACUUM on the Hudi table trips is not supported"),
     ("COMMENT ON TABLE trips IS 'x'", "COMMENT TABLE on the Hudi table trips is not supported"),
-    ("EXPLAIN MERGE INTO trips USING s ON a WHEN MATCHED THEN DELETE", "EXPLAIN of MERGE on a Hudi table is not supported"),
+    (
+        "EXPLAIN MERGE INTO trips USING s ON a WHEN MATCHED THEN DELETE",
+        "EXPLAIN of MERGE on a Hudi table is not supported",
+    ),
     ("EXPLAIN ANALYZE INSERT INTO trips VALUES (1)", "EXPLAIN of INSERT on a Hudi table is not supported"),
     ("PREPARE p AS DELETE FROM trips", "PREPARE of DELETE on a Hudi table is not supported"),
     ("CALL show_commits(table => 'trips')", "CALL show_commits is not supported"),
@@ -298,7 +326,7 @@ UNSUPPORTED = [
     ("REFRESH TABLE trips", "REFRESH TABLE is not supported"),
     ("MSCK REPAIR TABLE trips", "MSCK is not supported"),
     ("INGEST INTO trips FROM KAFKA 'x'", "INGEST INTO is not supported"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sql", "message"), UNSUPPORTED, ids=[sql for sql, _ in UNSUPPORTED])
@@ -311,7 +339,10 @@ def test_statement_is_refused_by_name(sql, message):
 MALFORMED = [
     ("MERGE INTO trips USING s WHEN MATCHED THEN DELETE", "expected ON, found 'WHEN'"),
     ("MERGE INTO trips USING s ON a", "expected WHEN MATCHED or WHEN NOT MATCHED, found the end of the statement"),
-    ("MERGE INTO trips USING SELECT 1 ON a WHEN MATCHED THEN DELETE", "the query behind USING must stand in parentheses"),
+    (
+        "MERGE INTO trips USING SELECT 1 ON a WHEN MATCHED THEN DELETE",
+        "the query behind USING must stand in parentheses",
+    ),
     ("MERGE INTO trips USING s ON a WHEN MATCHED THEN INSERT *", "expected UPDATE or DELETE or DO NOTHING"),
     ("MERGE INTO trips USING s ON a WHEN NOT MATCHED THEN DELETE", "expected INSERT or DO NOTHING"),
     ("MERGE INTO trips USING s ON a WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "has nothing to set by *"),

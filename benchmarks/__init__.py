@@ -1,0 +1,1 @@
+"""Benchmarks of lakesql against hand-written DuckDB and deltalake; see README.md."""

@@ -1,0 +1,129 @@
+"""The command line: what it prints, where errors go, exit codes."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from lakesql import cli
+from tests.samples import Kind, create, rows
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run the command with arguments in a folder of its own; (exit code, output, errors)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, stdin=""):
+        monkeypatch.setattr(sys, "argv", ["lakesql", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+CREATE = "CREATE TABLE t (id INT, name STRING) USING hudi TBLPROPERTIES (primaryKey = 'id');"
+
+
+def test_statements_run_and_the_warehouse_is_the_folder_warehouse(run, tmp_path):
+    code, out, err = run("-c", CREATE + "INSERT INTO t VALUES (1, 'one'); SELECT id, name FROM t")
+    assert (code, err) == (0, "")
+    assert "insert: commit " in out
+    assert "1 inserted" in out
+    assert out.endswith("│  1 │ one  │\n└────┴──────┘\n")
+    assert (tmp_path / "warehouse" / "t" / ".hoodie").is_dir()
+
+
+def test_formats(run):
+    run("-c", CREATE + "INSERT INTO t VALUES (1, 'one')", "--warehouse", "lake")
+    query = "SELECT id, name FROM t"
+    assert run("-c", query, "--warehouse", "lake", "--format", "csv")[1] == "id,name\n1,one\n"
+    assert json.loads(run("-c", query, "--warehouse", "lake", "--format", "json")[1]) == [{"id": 1, "name": "one"}]
+    assert run("-c", query, "--warehouse", "lake", "--format", "markdown")[1].startswith("| id | name |")
+    assert run("-c", query, "--warehouse", "lake", "--format", "line")[1] == "  id = 1\nname = one\n"
+
+
+def test_write_in_a_program_format_is_a_row(run):
+    code, out, _ = run("-c", CREATE + "INSERT INTO t VALUES (1, 'one')", "--format", "csv")
+    assert code == 0
+    assert "instant,action,operation,rows_inserted" in out
+
+
+def test_database_file_may_be_named_without_a_command_word(run, tmp_path):
+    assert run("x.duckdb", "-c", "CREATE TABLE plain AS SELECT 42 AS a")[0] == 0
+    assert run("-c", "FROM plain", "x.duckdb", "--format", "csv")[1] == "a\n42\n"
+    assert (tmp_path / "x.duckdb").exists()
+    code, _, err = run("x.duckdb", "--read-only", "-c", "CREATE TABLE other AS SELECT 1")
+    assert code == 1
+    assert "read-only" in err
+
+
+def test_error_goes_to_standard_error_as_our_text_with_exit_code_1(run):
+    code, out, err = run("-c", "SELECT 1 AS a; FROM hudi_scan('nowhere'); SELECT 2", "--format", "csv")
+    assert (code, out) == (1, "a\n1\n")
+    assert err.startswith("Error: ")
+    assert "not a Hudi table" in err
+    assert "Traceback" not in err
+
+
+def test_script_stops_at_the_first_error_and_says_which_line(run, tmp_path):
+    (tmp_path / "job.sql").write_text("SELECT 1 AS a;\n\n-- next\nSELECT *\nFROM nope;\nSELECT 2 AS b;\n")
+    code, out, err = run("run", "job.sql", "--format", "csv")
+    assert (code, out) == (1, "a\n1\n")
+    assert err.startswith("job.sql: line 4: Catalog Error: Table with name nope does not exist!")
+
+
+def test_script_that_succeeds_has_exit_code_0(run, tmp_path):
+    (tmp_path / "job.sql").write_text(CREATE + "\nINSERT INTO t VALUES (1, 'one');\nSELECT count(*) AS n FROM t;\n")
+    code, out, _ = run("run", "job.sql")
+    assert code == 0
+    assert "insert: commit " in out
+    assert "│ n │" in out
+
+
+def test_missing_script_is_an_error_without_traceback(run):
+    code, _, err = run("run", "none.sql")
+    assert code == 1
+    assert "none.sql" in err
+    assert "Traceback" not in err
+
+
+def test_script_on_standard_input_may_hold_dot_commands(run):
+    code, out, _ = run(stdin=".mode csv\nSELECT 1 AS a;\n.tables\nSELECT\n2 AS b;")
+    assert code == 0
+    assert out == "a\n1\nname,hudi table at\n" or out.startswith("a\n1\n")
+    assert out.endswith("b\n2\n")
+
+
+def test_inspect_says_what_a_table_is(run, tmp_path):
+    table = create(tmp_path / "t", Kind("mor", 9))
+    table.insert(rows(("a", "sf", 1, 10)))
+    table.upsert(rows(("a", "sf", 2, 20)))
+    code, out, _ = run("inspect", "t")
+    assert code == 0
+    found = dict(line.split("  ", 1) for line in out.splitlines())
+    values = {k.strip(): v.strip() for k, v in found.items()}
+    assert values["type"] == "MERGE_ON_READ, version 9"
+    assert values["record key"] == "id"
+    assert values["instants"].startswith("2 completed writes, newest ")
+    assert values["file groups"].startswith("1, ")
+
+
+def test_inspect_of_no_table_is_an_error(run):
+    code, _, err = run("inspect", "nothing")
+    assert code == 1
+    assert "not a Hudi table" in err
+
+
+def test_version_and_help(run):
+    assert run("--version")[1].startswith("lakesql ")
+    code, out, _ = run("--help")
+    assert code == 0
+    assert all(command in out for command in ("sql", "run", "inspect"))

@@ -1,0 +1,158 @@
+"""The shell: statements and dot commands by lines of input, completion, the terminal."""
+
+import io
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+import lakesql
+from lakesql.shell import Shell, SqlCompleter, batch, candidates, interactive, run_input
+
+
+@pytest.fixture
+def shell(tmp_path):
+    with lakesql.connect(warehouse=str(tmp_path / "lake")) as con:
+        con.sql("CREATE TABLE trips (id INT NOT NULL, fare DOUBLE) USING hudi TBLPROPERTIES (primaryKey = 'id')")
+        yield Shell(con, io.StringIO(), io.StringIO(), "csv")
+
+
+def output(shell):
+    text = shell.out.getvalue()
+    shell.out.truncate(0)
+    shell.out.seek(0)
+    return text
+
+
+def errors(shell):
+    text = shell.err.getvalue()
+    shell.err.truncate(0)
+    shell.err.seek(0)
+    return text
+
+
+def test_statements_print_their_results(shell):
+    run_input(shell, "SELECT 1 AS a; SELECT 2 AS b;")
+    assert output(shell) == "a\n1\nb\n2\n"
+    run_input(shell, "CREATE TEMP TABLE x (a INT);")
+    assert errors(shell) == ""
+
+
+def test_write_prints_one_line_in_table_mode(shell):
+    shell.mode = "table"
+    run_input(shell, "INSERT INTO trips VALUES (1, 2.5);")
+    assert output(shell).startswith("insert: commit ")
+
+
+def test_error_is_printed_with_its_line_and_the_session_goes_on(shell):
+    run_input(shell, "SELECT 1 AS a;\nSELECT * FROM nope;\nSELECT 2;")
+    assert output(shell) == "a\n1\n"
+    assert errors(shell).startswith("Error: line 2: Catalog Error: Table with name nope does not exist!")
+    assert shell.failed
+    run_input(shell, "SELECT 3 AS c;")
+    assert not shell.failed
+
+
+def test_tables_and_schema(shell):
+    shell.mode = "table"
+    run_input(shell, "CREATE TABLE plain (a INT);")
+    output(shell)
+    run_input(shell, ".tables")
+    text = output(shell)
+    assert "trips" in text
+    assert "plain" in text
+    run_input(shell, ".tables pla")
+    assert "trips" not in output(shell)
+    run_input(shell, ".schema trips")
+    assert output(shell) == "trips:\n  id int32  (record key, not null)\n  fare double\n"
+    run_input(shell, ".schema plain")
+    assert "plain is not a Hudi table" in errors(shell)
+
+
+def test_mode_and_timer(shell):
+    run_input(shell, ".mode json")
+    run_input(shell, "SELECT 1 AS a;")
+    assert output(shell) == '[{"a": 1}]\n'
+    run_input(shell, ".mode")
+    assert output(shell) == "mode: json\n"
+    run_input(shell, ".mode wide")
+    assert "mode wide is unknown; use table, csv, json, markdown, line." in errors(shell)
+    run_input(shell, ".timer on")
+    run_input(shell, "SELECT 1 AS a;")
+    assert "Run time: " in output(shell)
+    run_input(shell, ".timer off")
+    assert not shell.timer
+    run_input(shell, ".timer maybe")
+    assert ".timer on or .timer off" in errors(shell)
+
+
+def test_read_runs_a_script_with_dot_commands_until_an_error(shell, tmp_path):
+    (tmp_path / "a.sql").write_text("SELECT 1\nAS a;\n.mode line\nSELECT 2 AS b;\nSELECT nope;\nSELECT 3;\n")
+    run_input(shell, f".read {tmp_path}/a.sql")
+    assert output(shell) == "a\n1\nb = 2\n"
+    assert "nope" in errors(shell)
+    run_input(shell, ".read")
+    run_input(shell, f".read {tmp_path}/none.sql")
+    assert "none.sql" in errors(shell)
+
+
+def test_output_goes_to_a_file_and_back(shell, tmp_path):
+    run_input(shell, f".output {tmp_path}/out.csv")
+    run_input(shell, "SELECT 1 AS a;")
+    run_input(shell, ".output")
+    run_input(shell, "SELECT 2 AS b;")
+    assert (tmp_path / "out.csv").read_text() == "a\n1\n"
+    assert output(shell) == "b\n2\n"
+
+
+def test_help_lists_every_command_and_unknown_ones_are_named(shell):
+    run_input(shell, ".help")
+    text = output(shell)
+    assert all(c in text for c in (".tables", ".schema", ".mode", ".timer", ".read", ".output", ".help", ".quit"))
+    run_input(shell, ".wat")
+    assert errors(shell) == "Error: .wat is unknown; .help lists the commands.\n"
+
+
+def test_batch_stops_at_the_first_error_and_at_quit(shell):
+    assert batch(shell, "SELECT 1 AS a;\n.quit\nSELECT 2 AS b;")
+    assert output(shell) == "a\n1\n"
+    shell.running = True
+    assert not batch(shell, "SELECT nope; SELECT 1 AS a;")
+    assert output(shell) == ""
+
+
+def test_candidates_are_tables_columns_functions_and_keywords(shell):
+    assert "trips" in candidates(shell.con, "tr")
+    assert "fare" in candidates(shell.con, "FA")
+    assert "hudi_timeline" in candidates(shell.con, "hudi_t")
+    assert "SELECT" in candidates(shell.con, "SEL")
+    assert "select" in candidates(shell.con, "sel")
+
+
+def test_completer_replaces_the_word_before_the_cursor(shell):
+    completer = SqlCompleter(shell.con)
+    found = list(completer.get_completions(Document("SELECT fa"), CompleteEvent()))
+    assert ("fare", -2) in [(c.text, c.start_position) for c in found]
+    dots = list(completer.get_completions(Document(".ta"), CompleteEvent()))
+    assert [(c.text, c.start_position) for c in dots] == [(".tables", -3)]
+    assert list(completer.get_completions(Document("SELECT "), CompleteEvent())) == []
+
+
+def test_terminal_session_takes_several_lines_and_ends_with_quit(shell, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("SELECT 41 +\r1 AS a;\r.quit\r")
+        interactive(shell)
+    assert "a\n42\n" in output(shell)
+    assert (tmp_path / ".lakesql_history").exists()
+
+
+def test_terminal_session_ends_with_end_of_file(shell, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("\x04")
+        interactive(shell)
+    assert "lakesql: SQL on Hudi tables." in output(shell)
