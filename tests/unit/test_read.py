@@ -1,0 +1,136 @@
+"""Reading: projections and filters reach the scans, deltas are computed once, old names are found again."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import lakesql
+from lakesql.table import deltas, read, state
+from lakesql.table.evolution import Evolution
+from tests.zipped import open_zip
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("ts", pa.int64())])
+
+
+@pytest.fixture
+def mor(tmp_path: Path) -> lakesql.Table:
+    """Merge-on-Read: ids 0..99, then 5 updated and 6 deleted in the log."""
+    table = lakesql.create_table(str(tmp_path / "t"), SCHEMA, type="mor", primary_key=["id"], ordering_fields=["ts"])
+    table.insert([{"id": i, "v": i % 7, "ts": 1} for i in range(100)])
+    table.upsert([{"id": 5, "v": 99, "ts": 2}])
+    table.delete([{"id": 6}])
+    return table
+
+
+def plan_text(con: duckdb.DuckDBPyConnection, sql: str) -> str:
+    return str(con.execute(f"EXPLAIN (FORMAT JSON) {sql}").fetchall()[0][1])
+
+
+def registered() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    lakesql.register(con)
+    return con
+
+
+def test_filters_and_projections_reach_every_parquet_scan(mor: lakesql.Table) -> None:
+    text = plan_text(registered(), f"SELECT sum(v) FROM hudi_scan('{mor.path}') WHERE id BETWEEN 3 AND 10")
+    scans = [part.split('"children"')[0] for part in text.split("READ_PARQUET")[1:]]
+    data = [s for s in scans if "id" in s and "3" in s]
+    assert len(data) == 2, text  # the base file and the live log rows
+    assert "_hoodie_record_key" not in text
+    assert "_hoodie_commit_seqno" not in text
+
+
+def test_log_update_and_delete_show_in_the_snapshot_only(mor: lakesql.Table) -> None:
+    def rows(mode: str) -> set[tuple[int, int]]:
+        return {(r["id"], r["v"]) for r in mor.read(mode=mode, columns=["id", "v"]).read_all().to_pylist()}
+
+    assert (5, 99) in rows("snapshot")
+    assert all(i != 6 for i, _ in rows("snapshot"))
+    assert rows("read_optimized") == {(i, i % 7) for i in range(100)}
+
+
+def test_a_slice_is_decoded_once(mor: lakesql.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    mor.read().read_all()
+    calls = []
+    build: Callable[..., object] = deltas._build
+
+    def counted(cur: object, view: object, slices: Sequence[object]) -> object:
+        calls.append(len(slices))
+        return build(cur, view, slices)
+
+    monkeypatch.setattr(deltas, "_build", counted)
+    mor.read(where="v > 3").read_all()
+    assert calls == []
+    mor.upsert([{"id": 7, "v": 1, "ts": 3}])
+    mor.read().read_all()
+    mor.read().read_all()
+    assert sum(calls) == 1
+
+
+def test_only_the_first_of_two_base_rows_with_one_key_is_merged(tmp_path: Path) -> None:
+    table = lakesql.create_table(str(tmp_path / "t"), SCHEMA, type="mor", primary_key=["id"], ordering_fields=["ts"])
+    table.insert([{"id": 1, "v": 1, "ts": 1}, {"id": 1, "v": 2, "ts": 1}])
+    table.upsert([{"id": 1, "v": 3, "ts": 2}])
+    values = sorted(r["v"] for r in table.read(columns=["v"]).read_all().to_pylist())
+    assert values in ([2, 3], [1, 3])
+
+
+def test_keys_tell_where_each_record_is(mor: lakesql.Table) -> None:
+    con = duckdb.connect()
+    sql = read.keys_sql(con, read.plan(mor.state))
+    found = {k: (row, live, ts) for k, _, row, live, ts in con.execute(sql).fetchall()}
+    assert len(found) == 100
+    assert found["7"] == (7, True, 1)
+    assert found["5"] == (None, True, 2)
+    assert found["6"] == (None, False, 1)
+
+
+def test_as_of_an_instant_gives_the_rows_of_that_instant(mor: lakesql.Table) -> None:
+    first = mor.state.timeline.completed_writes()[0].requested
+    rows = mor.read(as_of=first, columns=["id", "v"], where="id IN (5, 6)").read_all().to_pylist()
+    assert sorted((r["id"], r["v"]) for r in rows) == [(5, 5), (6, 6)]
+
+
+def test_changes_since_a_commit_leave_out_what_it_wrote(mor: lakesql.Table) -> None:
+    first = mor.state.timeline.completed_writes()[0].completed
+    assert first is not None
+    assert [r["id"] for r in mor.changes(first).read_all().to_pylist()] == [5]
+    assert mor.changes("earliest").read_all().num_rows == 99
+
+
+def test_begin_after_end_is_refused(mor: lakesql.Table) -> None:
+    with pytest.raises(lakesql.SQLError, match="is after end"):
+        mor.changes("20300101000000000", "20200101000000000")
+
+
+def test_unknown_mode_is_refused_by_name(mor: lakesql.Table) -> None:
+    with pytest.raises(lakesql.SQLError, match="mode 'fast' is unknown; use one of 'snapshot', 'read_optimized'"):
+        mor.read(mode="fast")
+
+
+def test_a_column_dropped_and_added_again_is_another_column() -> None:
+    old = {"id": 5, "a": 6}
+    evolved = Evolution(((0, old), (20260101000000000, {"id": 5, "a": 7, "b": 6})), {5: "id", 7: "a", 6: "b"})
+    assert evolved.names_at("20250101000000000") == {"id": "id", "a": "b"}
+    assert evolved.names_at("20270101000000000") == {"id": "id", "a": "a", "b": "b"}
+
+
+def test_a_table_without_commits_reads_as_no_rows(tmp_path: Path) -> None:
+    table = lakesql.create_table(str(tmp_path / "t"), SCHEMA, primary_key=["id"])
+    result = table.read().read_all()
+    assert result.num_rows == 0
+    assert result.column_names[-3:] == ["id", "v", "ts"]
+
+
+def test_a_folder_that_is_no_table_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(lakesql.TableError, match=r"not a Hudi table, there is no \.hoodie/hoodie\.properties"):
+        lakesql.open_table(str(tmp_path))
+
+
+def test_a_table_in_memory_can_be_looked_at() -> None:
+    storage = open_zip("r060_cow_v8_archived")
+    assert state.load(storage).name
