@@ -7,11 +7,13 @@ ordered by release, because only one Spark process runs at a time.
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.interop.spark import VERSIONS, SparkHudi, missing
 
+HERE = Path(__file__).parent
 RELEASES = {"spark120": "1.2.0", "spark120_west": "1.2.0", "spark102": "1.0.2", "spark015": "0.15.0"}
 SPARK_FIXTURES = {*RELEASES, "spark"}
 
@@ -19,7 +21,7 @@ SPARK_FIXTURES = {*RELEASES, "spark"}
 def release_of(item: pytest.Item) -> str | None:
     """The Hudi release a test needs: from its fixture, or from the parameter of `spark`; None without Spark."""
     names = SPARK_FIXTURES & set(getattr(item, "fixturenames", ()))
-    if not names:
+    if not names or item.path.parent != HERE:
         return None
     parameters = getattr(item, "callspec", None)
     if "spark" in names and parameters is not None:
