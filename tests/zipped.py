@@ -9,7 +9,14 @@ FOLDER = Path(__file__).parent / "golden" / "tables"
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.zip"))
+    """One plain table of each kind of writer; the golden tests read all of them."""
+    return [
+        "h015_complexkey_mor",
+        "h120_nullpartition_mor",
+        "quickstart_trips_table_mor_avro_v6_trips_8i1u",
+        "r060_cow_v8_archived",
+        "r060_mor_v8_commit_time",
+    ]
 
 
 def open_zip(name: str) -> MemoryStorage:
