@@ -14,6 +14,7 @@ import duckdb
 import typer
 from typer.core import TyperGroup
 
+from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
 from lakesql.handle import open_table
 from lakesql.shell import batch, interactive, new_shell
@@ -134,6 +135,16 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        str | None, typer.Option(help="Where the tables are made; default: a new temporary folder.")
+    ] = None,
+) -> None:
+    """Merge a batch with late data and deletes into tables that Apache Hudi wrote, and show every read."""
+    demo_main(folder)
 
 
 def _require(succeeded: bool) -> None:

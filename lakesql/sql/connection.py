@@ -135,26 +135,25 @@ class Connection:
             self._finished = False
         script = rewrite(text, session.path_of)
         pieces = split(script)
-        if self._all_passed(script, pieces):
+        if len(pieces) != 1 and self._all_passed(script, pieces):
             return self._passed(script, pieces, params, method)
         for piece in pieces[:-1]:
             self._one(script, piece, None, "execute")
             session.drain()
-        return self._one(script, pieces[-1], params, method)
+        return self._one(script, pieces[-1], params, method, alone=len(pieces) == 1)
 
     def _all_passed(self, script: str, pieces: Sequence[Piece]) -> bool:
         """Whether DuckDB can have the script as it is."""
-        if any(map(_has_backticks, pieces)):
-            return False
-        if len(pieces) == 1:
-            return isinstance(parse(script, pieces[0], self._session.is_hudi), Passed)
         try:
-            return all(isinstance(parse(script, piece, self._session.is_hudi), Passed) for piece in pieces)
+            found = [parse(script, piece, self._session.is_hudi) for piece in pieces]
         except LakeError:
             return False  # it may be about a table that an earlier statement makes or drops
+        return all(isinstance(s, Passed) for s in found) and not any(map(_has_backticks, pieces))
 
-    def _one(self, script: str, piece: Piece, params: Parameters, method: str) -> Any:
+    def _one(self, script: str, piece: Piece, params: Parameters, method: str, alone: bool = False) -> Any:
         statement = parse(script, piece, self._session.is_hudi)
+        if isinstance(statement, Passed) and alone and not _has_backticks(piece):
+            return self._passed(script, [piece], params, method)
         if isinstance(statement, Passed):
             query = dialect.query(statement.sql) if _has_backticks(piece) else statement.sql
             return self._passed(query, [piece], params, method)
@@ -200,7 +199,10 @@ class Connection:
         if session.read_only:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"{type(statement).__name__.upper()} on a Hudi table")
-        with bound(session, statement, params) as given, python_objects.visible(session.con, piece.tokens):
+        with (
+            bound(session, statement, params, piece.tokens) as given,
+            python_objects.visible(session.con, piece.tokens),
+        ):
             result = _CHANGES[type(statement)](session, given)
         session.last_result = result
         return write_sql(result)

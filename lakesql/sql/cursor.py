@@ -118,16 +118,19 @@ class Cursor:
 
     def _skip_to_closing(self, first: Token) -> None:
         waiting = [_OPENING[first.text]]
-        while waiting:
-            if self.done:
-                self.fail(f"this {first.text!r} is not closed", first.start)
-            token = self.next()
+        for place in range(self.at, len(self.tokens)):
+            token = self.tokens[place]
             if token.kind != "op":
                 continue
             if token.text in _OPENING:
                 waiting.append(_OPENING[token.text])
-            elif token.text in _CLOSING and token.text != waiting.pop():
-                self.fail(f"unexpected {token.text!r}", token.start)
+            elif token.text in _CLOSING:
+                if token.text != waiting.pop():
+                    self.fail(f"unexpected {token.text!r}", token.start)
+                if not waiting:
+                    self.at = place + 1
+                    return
+        self.fail(f"this {first.text!r} is not closed", first.start)
 
     def until(
         self, what: str, *stops: str, stop_if: Callable[["Cursor"], bool] | None = None, angles: bool = False

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from lakesql.errors import SQLError
 
 _TOKEN = re.compile(
-    r"""
-    (?P<space>    \s+ | --[^\n]* )
-  | (?P<comment>  /\* )
-  | (?P<escaped>  [eE]'(?:\\.|''|[^'\\])*' )
+    r"""\s*(?:
+    (?P<escaped>  [eE]'(?:\\.|''|[^'\\])*' )
+  | (?P<word>     [^\W\d][\w$]* )
+  | (?P<number>   (?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?\w* )
   | (?P<string>   '(?:''|[^'])*' )
+  | (?P<note>     --[^\n]* )
+  | (?P<comment>  /\* )
   | (?P<dollar>   \$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$ )
   | (?P<quoted>   "(?:""|[^"])*" )
   | (?P<backtick> `(?:``|[^`])*` )
   | (?P<param>    \?\d* | \$\w+ )
-  | (?P<number>   (?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?\w* )
-  | (?P<word>     [^\W\d][\w$]* )
   | (?P<op>       ::|=>|:=|->>|->|<=|>=|<>|!=|\|\|)
   | (?P<open>     ['"`].* )
-  | (?P<other>    . )
-    """,
+  | (?P<other>    \S )
+    )""",
     re.VERBOSE | re.DOTALL,
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
@@ -77,21 +77,19 @@ def tokens(text: str) -> list[Token]:
 
 
 def _scan(text: str) -> Iterator[Token]:
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        assert match is not None, "the last alternative takes any character"
+    at, match_at = 0, _TOKEN.match
+    while (match := match_at(text, at)) is not None:
         kind = match.lastgroup or ""
         if kind == "tag":
             kind = "dollar"
-        end = match.end()
+        start, end = match.span(kind)
         if kind == "comment":
-            closed = _comment_end(text, at)
+            closed = _comment_end(text, start)
             end = len(text) if closed is None else closed
             if closed is None:
-                yield Token("open", text[at:], at, end)
-        elif kind != "space":
-            yield Token(_KINDS.get(kind, kind), text[at:end], at, end)
+                yield Token("open", text[start:], start, end)
+        elif kind != "note":
+            yield Token(_KINDS.get(kind, kind), match[kind], start, end)
         at = end
 
 

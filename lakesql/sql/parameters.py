@@ -23,8 +23,11 @@ _PREFIX = "__lakesql_param_"
 
 
 @contextmanager
-def bound(session: Session, statement: Node, params: Parameters) -> Iterator[Node]:
-    """The statement with its parameters replaced; the variables exist within."""
+def bound(session: Session, statement: Node, params: Parameters, words: Sequence[Token]) -> Iterator[Node]:
+    """The statement, whose tokens are `words`, with its parameters replaced; the variables exist within."""
+    if not params and not any(t.kind == "param" for t in words):
+        yield statement
+        return
     counter = _Counter(params)
     changed = _replaced(statement, counter)
     counter.finish()

@@ -8,6 +8,7 @@ Only these clauses are replaced, and only on tables of ours; every other byte of
 of a Hudi table is an instant.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 from lakesql.sql.lexer import IDENTIFIERS, Token, tokens
@@ -17,6 +18,7 @@ from lakesql.table.names import literal, quote
 Resolve = Callable[[Name], str | None]
 """Name -> path of a Hudi table, None when it is none."""
 
+_WORTH_A_LOOK = re.compile(r"\bAS\s+OF\b|\bAT\s*\(|\bhudi\s*\.", re.IGNORECASE)
 _KINDS = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
 _TYPED = ("TIMESTAMP", "DATE", "TIMESTAMPTZ")
 _OPERATORS = ("+", "-", "||")
@@ -65,6 +67,8 @@ _NO_ALIAS = frozenset(
 
 def rewrite(text: str, resolve: Resolve) -> str:
     """The text with these clauses replaced; the same object when there are none."""
+    if _WORTH_A_LOOK.search(text) is None:
+        return text
     found = tokens(text)
     edits: list[tuple[int, int, str]] = []
     place = 0

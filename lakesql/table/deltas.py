@@ -207,7 +207,7 @@ def _merge(
         tombs = winners.filter(pc.not_equal(winners["kind"], merge.UPSERT))
         kept = rows.take(pc.take(records["row"], live["seq"]))
         if partial:
-            kept = _fill_partial(cur, view, slices, mode, live, matched, kept, rows, records, partial)
+            kept = _fill_partial(cur, view, slices, mode, live, matched, kept, rows, partial)
     finally:
         cur.execute("DROP TABLE IF EXISTS __lakesql_winners")
         cur.unregister("__lakesql_log")
@@ -315,7 +315,6 @@ def _fill_partial(
     matched: pa.Table,
     kept: pa.Table,
     rows: pa.Table,
-    records: pa.Table,
     partial: dict[int, frozenset[str]],
 ) -> pa.Table:
     """`kept` with the columns that IS_PARTIAL records leave out taken from older log records, then from the base row.

@@ -29,6 +29,11 @@ def release_of(item: pytest.Item) -> str | None:
     return RELEASES[min(names)]
 
 
+def is_west(item: pytest.Item) -> bool:
+    """Whether a test needs a process of its own, in another time zone."""
+    return "spark120_west" in getattr(item, "fixturenames", ())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark, order and perhaps deselect; first, so that `-m` sees the marks."""
@@ -41,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if lack:
         config.hook.pytest_deselected(items=list(releases))
         items[:] = [item for item in items if item not in releases]
-    items.sort(key=lambda item: VERSIONS.index(releases[item]) if item in releases else -1)
+    items.sort(key=lambda item: (VERSIONS.index(releases[item]), is_west(item)) if item in releases else (-1, False))
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,10 @@ def kinds(text):
             ],
         ),
         ("a -- b;\nc /* ; /* ; */ ; */ d", [("word", "a"), ("word", "c"), ("word", "d")]),
+        (
+            "date'2024' X'00' e",
+            [("word", "date"), ("string", "'2024'"), ("word", "X"), ("string", "'00'"), ("word", "e")],
+        ),
         ("größe _x1", [("word", "größe"), ("word", "_x1")]),
     ],
 )
