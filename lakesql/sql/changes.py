@@ -69,9 +69,9 @@ def _staged(
     path = session.require_path(statement.target)
     con = session.con
     try:
-        rows_sql, state = _either_spelling(statement, lambda spelled: _stage(session, path, spelled, compiled))
+        rows_sql, state = _either_spelling(session, statement, lambda spelled: _stage(session, path, spelled, compiled))
         settings = session.write_settings(state.config.properties)
-        with _our_errors():
+        with _our_errors(session):
             return write(con, state, rows_sql, operation=operation, settings=settings, reads_table=True)
     finally:
         con.execute(f"DROP TABLE IF EXISTS {STAGE}")
@@ -123,9 +123,9 @@ def target_of(state: TableState, name: str) -> Target:
     )
 
 
-def _either_spelling(statement: Spelled, run: Callable[[Spelled], Result]) -> Result:
+def _either_spelling(session: Session, statement: Spelled, run: Callable[[Spelled], Result]) -> Result:
     """Run the statement as DuckDB's, and as Spark's when DuckDB does not understand it."""
-    with _our_errors():
+    with _our_errors(session):
         try:
             return run(statement)
         except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
@@ -147,13 +147,16 @@ def _not_understood(error: duckdb.Error) -> bool:
 
 
 @contextmanager
-def _our_errors() -> Iterator[None]:
+def _our_errors(session: Session) -> Iterator[None]:
     """Errors of DuckDB in a statement of ours become ours: its text, without the generated SQL around it."""
     try:
         yield
     except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
         raise SQLError(_first_lines(error)) from error
     except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException) as error:
+        cause = session.cause(error)
+        if cause is not error:
+            raise cause from error
         variable = re.search(r'Python Object "(\w+)"', str(error))
         if variable:  # a variable of ours that DuckDB came across when it looked for the table
             raise SQLError(f"Table with name {variable[1]} does not exist.") from error
@@ -178,9 +181,9 @@ def insert(session: Session, statement: Insert) -> WriteResult:
     state = load(session.instance.storage(session.require_path(statement.target)))
     settings = session.write_settings(state.config.properties)
     operation = _operation(session, statement, state, settings)
-    rows = _either_spelling(statement, lambda spelled: _insert_rows(session, spelled, state))
+    rows = _either_spelling(session, statement, lambda spelled: _insert_rows(session, spelled, state))
     partitions = _static_partition(session, statement, state) if statement.overwrite else ()
-    with _our_errors():
+    with _our_errors(session):
         return write(session.con, state, rows, operation=operation, settings=settings, partitions=partitions)
 
 

@@ -8,6 +8,7 @@ connection.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -76,7 +77,7 @@ def connect(
     con = duckdb.connect(database, read_only=read_only and not in_memory, config=settings)
     try:
         name = con.execute("SELECT current_database()").fetchall()[0][0]
-        session = Session(con, instance_of(con), open_storage(warehouse).uri, read_only, name)
+        session = Session(con, instance_of(con), open_storage(warehouse).uri, read_only, name, in_memory)
         views.add_warehouse(session)
     except BaseException:
         con.close()
@@ -171,13 +172,9 @@ class Connection:
         try:
             return python_objects.call(run, arguments, words)
         except InvalidInputException as error:
-            raise self._cause(error) from error
+            raise self._session.cause(error) from error
         except CatalogException as error:
             raise self._problem(error, words) from error
-
-    def _cause(self, error: DuckDBError) -> Exception:
-        last = self._session.instance.last_error
-        return last if last is not None and str(last) in str(error) else error
 
     def _problem(self, error: DuckDBError, words: Sequence[Token]) -> Exception:
         """The reason why a table of the warehouse has no view, when the statement names it."""
@@ -256,16 +253,17 @@ class Connection:
         """Another connection to the same database, for another thread; settings are copied."""
         old = self._session
         con = old.con.cursor()
-        session = Session(con, instance_of(con), old.warehouse, old.read_only, old.database, dict(old.settings))
+        session = replace(old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None)
         if _needs_own_views(session):
             for name, path in old.instance.tables().items():
                 views.add(session, name, path)
-        session.problems = old.problems
         return Connection(session, self._config)
 
     def close(self) -> None:
         """Close the connection."""
         self._session.con.close()
+        if self._session.in_memory:
+            self._session.instance.forget()
 
     def __enter__(self) -> Self:
         return self

@@ -62,7 +62,7 @@ def _alias(cursor: Cursor, target: Name, *keywords: str) -> str:
         return cursor.identifier("an alias")
     if cursor.peek().kind in IDENTIFIERS and cursor.peek().word not in keywords:
         return cursor.identifier("an alias")
-    return target[-1]
+    return target[-1].rstrip("/").rsplit("/", 1)[-1]
 
 
 def _source(cursor: Cursor) -> tuple[Text, str | None]:

@@ -44,6 +44,7 @@ class Session:
     warehouse: str
     read_only: bool
     database: str
+    in_memory: bool
     settings: dict[str, str] = field(default_factory=dict)
     problems: dict[str, LakeError] = field(default_factory=dict)
     """Tables of the warehouse that cannot be read, by lower-case name."""
@@ -53,9 +54,20 @@ class Session:
         """The path of the Hudi table a name means; None when it means none of ours."""
         if len(name) == 2 and name[0].lower() == "hudi" and ("/" in name[1] or name[1].startswith(".")):
             return open_storage(name[1]).uri
-        if all(part.lower() in _SCHEMAS or part.lower() == self.database.lower() for part in name[:-1]):
-            return self.instance.path_of(name[-1])
-        return None
+        if any(part.lower() not in _SCHEMAS and part.lower() != self.database.lower() for part in name[:-1]):
+            return None
+        path = self.instance.path_of(name[-1])
+        if path is not None and len(name) == 1 and self._means_another_table(name[0]):
+            return None
+        return path
+
+    def _means_another_table(self, name: str) -> bool:
+        """Whether DuckDB finds something else under a bare name: after USE, or a TEMP table."""
+        sql = (
+            "SELECT current_database() <> $1 OR current_schema() <> 'main' OR EXISTS "
+            "(SELECT 1 FROM duckdb_tables() WHERE temporary AND lower(table_name) = $2)"
+        )
+        return bool(self.con.execute(sql, [self.database, name.lower()]).fetchall()[0][0])
 
     def is_hudi(self, name: Name) -> bool:
         """Whether a name means a Hudi table."""
@@ -84,6 +96,11 @@ class Session:
         """The settings of a write: those stored with the table, then those of the session."""
         stored = {k: v for k, v in properties.items() if k.startswith("hoodie.") and not k.startswith(TABLE_PREFIXES)}
         return stored | {k: v for k, v in self.settings.items() if k.startswith("hoodie.")}
+
+    def cause(self, error: duckdb.Error) -> Exception:
+        """The error of ours that a table function put into one of DuckDB's, or DuckDB's error itself."""
+        last = self.instance.last_error
+        return last if last is not None and str(last) in str(error) else error
 
     def drain(self) -> None:
         """Give up a result of the connection that was not fetched to its end."""

@@ -1,4 +1,5 @@
-"""The views of a table on a connection: `t`, for Merge-on-Read also `t_ro` and `t_rt`, and the macro `t_changes`.
+"""The views of a table on a connection: `t`, for Merge-on-Read also `t_ro` and `t_rt`, and for changes `t_incremental`,
+driven by the variables `hoodie_t_consume_start_timestamp` and `..._end_timestamp`, and the macro `t_changes(begin, end)`.
 
 Each is a call of a table function with the table's path, so it is planned anew at every statement, and a view kept in a
 database file works again once lakesql is registered. Making a view reads no data: meanwhile the planner gives the
@@ -14,7 +15,7 @@ from lakesql.storage import open_storage
 from lakesql.table.names import literal, quote
 from lakesql.table.state import PROPERTIES, read_config
 
-_COMPANIONS = ("_ro", "_rt")
+_COMPANIONS = ("_ro", "_rt", "_incremental")
 
 
 def find_tables(warehouse: str) -> dict[str, str]:
@@ -51,6 +52,8 @@ def add(session: Session, name: str, path: str) -> None:
         # Not hudi_scan: views that call it are how the names of tables are found again in a database file.
         bodies[name + "_ro"] = f"hudi_read_optimized({literal(path)})"
         bodies[name + "_rt"] = f"hudi_snapshot({literal(path)})"
+    start, end = (f"getvariable({literal(f'hoodie_{name}_consume_{edge}_timestamp')})" for edge in ("start", "end"))
+    bodies[name + "_incremental"] = f"hudi_incremental({literal(path)}, coalesce({start}, 'earliest'), {end})"
     with session.instance.columns_only():
         for view, body in bodies.items():
             if view != name and _foreign(session, view):
@@ -58,16 +61,11 @@ def add(session: Session, name: str, path: str) -> None:
             try:
                 con.execute(f"CREATE OR REPLACE {temp}VIEW {quote(view)} AS SELECT * FROM {body}")
             except duckdb.InvalidInputException as error:
-                raise _cause(session, error) from error
+                raise session.cause(error) from error
     changes = f'SELECT * FROM hudi_incremental({literal(path)}, begin, "end" := "end")'
     con.execute(f'CREATE OR REPLACE {temp}MACRO {quote(name + "_changes")}(begin, "end" := NULL) AS TABLE {changes}')
     session.instance.add(name, path)
     session.problems.pop(name.lower(), None)
-
-
-def _cause(session: Session, error: duckdb.Error) -> Exception:
-    last = session.instance.last_error
-    return last if last is not None and str(last) in str(error) else error
 
 
 def drop(session: Session, name: str) -> None:

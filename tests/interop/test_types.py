@@ -47,7 +47,9 @@ def test_local_timestamps_survive_both_writers(spark120: SparkHudi, tmp_path: Pa
     schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("local", pa.timestamp("us"))])
     moment = datetime.datetime(1969, 7, 20, 20, 17, 40, 123456)
     for kind in ("cow", "mor"):
-        table = lakesql.create_table(tmp_path / kind, schema, type=kind, primary_key=["id"], ordering_fields=["ts"])
+        table = lakesql.create_table(
+            f"{tmp_path}/{kind}", schema, type=kind, primary_key=["id"], ordering_fields=["ts"]
+        )
         for ts in (1, 2):
             values_of = [{"id": "a", "ts": ts, "local": moment}, {"id": "b", "ts": ts, "local": None}]
             data = pa.Table.from_pylist(values_of, schema)

@@ -315,12 +315,41 @@ def test_time_travel_in_both_spellings(trips):
 def test_views_for_both_table_types(trips, request):
     names = {n for (n,) in trips.sql("SHOW TABLES").fetchall()}
     mor = "mor" in request.node.name
-    assert names == ({"trips", "trips_ro", "trips_rt"} if mor else {"trips"})
+    assert names == {"trips", "trips_incremental", *(("trips_ro", "trips_rt") if mor else ())}
     trips.sql("UPDATE trips SET v = 7 WHERE id = 'a'")
     assert all_rows(trips, "trips_changes('earliest')") == all_rows(trips)
     if mor:
         assert all_rows(trips, "trips_rt") == all_rows(trips)
         assert all_rows(trips, "trips_ro") == AB
+
+
+def test_incremental_view_is_driven_by_variables(trips):
+    first = trips.table("trips").state.timeline.completed_writes()[0].completed
+    trips.sql("UPDATE trips SET v = 7 WHERE id = 'a'")
+    assert len(all_rows(trips, "trips_incremental")) == 2
+    trips.sql(f"SET VARIABLE hoodie_trips_consume_start_timestamp = '{first}'")
+    assert all_rows(trips, "trips_incremental") == [("a", 7, 10, "sf")]
+    trips.sql("SET VARIABLE hoodie_trips_consume_start_timestamp = 'earliest'")
+    trips.sql(f"SET VARIABLE hoodie_trips_consume_end_timestamp = '{first}'")
+    assert all_rows(trips, "trips_incremental") == AB
+
+
+def test_error_of_a_table_function_inside_a_write_is_ours(trips):
+    with pytest.raises(SQLError, match="'soon' is not a point in time") as caught:
+        trips.sql("INSERT INTO trips SELECT id, v, ts, city FROM trips TIMESTAMP AS OF 'soon'")
+    assert "Invalid Input Error" not in str(caught.value)
+
+
+def test_name_means_what_duckdb_means_by_it(trips):
+    trips.sql("ATTACH ':memory:' AS other; CREATE TABLE other.main.trips (id INT); USE other")
+    trips.sql("INSERT INTO trips VALUES (1)")
+    assert trips.sql("FROM trips").fetchall() == [(1,)]
+    trips.sql("USE memory")
+    assert all_rows(trips) == AB
+    trips.duckdb.execute("CREATE TEMP TABLE trips AS SELECT 5 AS id")
+    trips.sql("DELETE FROM trips")
+    trips.duckdb.execute("DROP TABLE temp.trips")
+    assert all_rows(trips) == AB
 
 
 def test_table_by_path(trips):

@@ -205,7 +205,7 @@ def test_backticks_mark_spark_spelling():
 
 
 def test_table_named_by_path_is_a_target():
-    assert parsed("DELETE FROM hudi.`/data/trips`") == Delete(("hudi", "/data/trips"), "/data/trips", None, "", True)
+    assert parsed("DELETE FROM hudi.`/data/trips`") == Delete(("hudi", "/data/trips"), "trips", None, "", True)
 
 
 # ---------------------------------------------------------------- tables and settings

@@ -271,10 +271,7 @@ def test_older_event_does_not_bring_a_deleted_row_back(kind: Kind, new_table: Ne
 
 def test_completion_times_are_unique_and_rise(kind: Kind, new_table: NewTable) -> None:
     table = new_table(kind)
-    instants = []
-    for number in range(8):
-        result = table.upsert(rows(("a", "x", number, number)))
-        instants.append(result.instant)
+    instants = [str(table.upsert(rows(("a", "x", number, number))).instant) for number in range(8)]
     assert instants == sorted(set(instants))
     if kind.version >= 8:
         times = [time for row in table.timeline().to_pylist() for time in (row["instant"], row["completed"])]
@@ -287,7 +284,7 @@ def test_version_6_write_to_a_group_under_a_pending_compaction_is_refused(new_ta
     table.upsert(rows(("a", "x", 2, 2)))
     (file_slice,) = table.state.slices()
     assert file_slice.base is not None
-    operation = {
+    operation: dict[str, object] = {
         "baseInstantTime": file_slice.instant,
         "deltaFilePaths": [file.name for file in file_slice.logs],
         "dataFilePath": file_slice.base.name,
