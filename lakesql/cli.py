@@ -38,6 +38,7 @@ class _Group(TyperGroup):
     """Commands of which one is the default, so that `lakesql -c ...` and `lakesql FILE` need no command word."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default command in front of arguments that name none."""
         first = args[0] if args else ""
         if first not in self.commands and first not in (
             "--help",

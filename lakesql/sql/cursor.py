@@ -42,6 +42,7 @@ class Cursor:
 
     @property
     def done(self) -> bool:
+        """Whether no token is left."""
         return self.at >= len(self.tokens)
 
     def sees(self, *words: str) -> bool:

@@ -64,6 +64,7 @@ class Names:
 
 
 def find(name: str, columns: Mapping[str, str]) -> str | None:
+    """The spelling of a column among `columns`, None when it is not there."""
     return next((c for c in columns if c.lower() == name.lower()), None)
 
 
@@ -80,6 +81,7 @@ def column_of(name: str, target: Target) -> str:
 
 
 def analyse_on(merge: Merge, names: Names) -> On:
+    """What ON or USING says about keys. SQLError when a record key field is not compared with the source."""
     target = names.target
     if merge.using_columns:
         pairs = {}

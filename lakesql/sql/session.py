@@ -86,6 +86,8 @@ class Session:
         wrong = [part for part in name[:-1] if part.lower() not in _SCHEMAS and part.lower() != self.database.lower()]
         if wrong:
             raise SQLError(f"{'.'.join(name)}: Hudi tables live in the schema main; leave {wrong[0]} out.")
+        if "/" in name[-1] or "\\" in name[-1] or name[-1].startswith("."):
+            raise SQLError(f"{name[-1]!r} cannot name a table: it would be a path. Use LOCATION for the path.")
         return name[-1]
 
     def managed_path(self, name: str) -> str:

@@ -1,0 +1,193 @@
+"""A table under any sequence of writes, crashes and reopenings equals a dict (Hypothesis state machine).
+
+Model: (city, id) -> (v, ts) and, on Merge-on-Read with event-time ordering, the ordering value of each tombstone, which
+keeps late inserts out. A copy of the rows is kept per completed instant and compared by time travel. Keys are few, so
+collisions, ties, nulls and late data are the rule.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import lakesql
+from lakesql.errors import LakeError
+from lakesql.sql.connection import Connection, connect
+from lakesql.storage import LocalStorage
+from lakesql.table.state import load
+from lakesql.write import write
+from tests.faulty import FaultError, FaultyStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
+Key = tuple[str, str]
+KEYS = st.tuples(st.sampled_from("pq"), st.sampled_from("abcdef"))
+ROWS = st.lists(
+    st.tuples(KEYS, st.one_of(st.none(), st.integers(0, 9)), st.one_of(st.none(), st.integers(0, 5))),
+    min_size=1,
+    max_size=5,
+)
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+
+
+def order(ts: int | None) -> tuple[bool, int]:
+    """A null ordering value is the smallest."""
+    return ts is not None, ts or 0
+
+
+class TableMachine(RuleBasedStateMachine):
+    @initialize(kind=st.sampled_from(["cow", "mor"]), version=st.sampled_from([6, 8, 9]), event=st.booleans())
+    def start(self, kind: str, version: int, event: bool) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="lakesql-machine-"))
+        self.path = str(self.folder / "t")
+        self.tombs_count = kind == "mor" and event
+        self.event = event
+        self.rows: dict[Key, tuple[int | None, int | None]] = {}
+        self.tombs: dict[Key, int | None] = {}
+        self.copies: dict[str, dict[Key, tuple[int | None, int | None]]] = {}
+        ordering = ["ts"] if event else []
+        self.table = lakesql.create_table(
+            self.path,
+            SCHEMA,
+            type=kind,
+            version=version,
+            primary_key=["id"],
+            ordering_fields=ordering,
+            partitioned_by=["city"],
+        )
+        self.con: Connection = connect(warehouse=str(self.folder))
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.con.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def batch(self, rows: list[tuple[Key, int | None, int | None]]) -> pa.Table:
+        return pa.Table.from_pylist([{"id": k[1], "city": k[0], "v": v, "ts": ts} for k, v, ts in rows], schema=SCHEMA)
+
+    def combined(self, rows: list[tuple[Key, int | None, int | None]]) -> dict[Key, tuple[int | None, int | None]]:
+        """The survivor per key inside a batch: the largest ordering value, of equal ones the last."""
+        best: dict[Key, tuple[int | None, int | None]] = {}
+        for key, v, ts in rows:
+            if key not in best or not self.event or order(ts) >= order(best[key][1]):
+                best[key] = v, ts
+        return best
+
+    def after_upsert(self, rows: list[tuple[Key, int | None, int | None]]) -> dict[Key, tuple[int | None, int | None]]:
+        result = dict(self.rows)
+        for key, (v, ts) in self.combined(rows).items():
+            stored = self.rows[key][1] if key in self.rows else self.tombs.get(key)
+            known = key in self.rows or (self.tombs_count and stored is not None)
+            if not (self.event and known and order(ts) < order(stored)):
+                result[key] = v, ts
+        return result
+
+    def keep(self, instant: str | None, rows: dict[Key, tuple[int | None, int | None]]) -> None:
+        for key in set(self.rows) - set(rows):
+            self.tombs[key] = self.rows[key][1]
+        for key in rows:
+            self.tombs.pop(key, None)
+        self.rows = rows
+        if instant is not None:
+            self.copies[instant] = dict(rows)
+
+    @rule(rows=ROWS)
+    def upsert(self, rows: list[tuple[Key, int | None, int | None]]) -> None:
+        want = self.after_upsert(rows)
+        new = sum(key not in self.rows for key in want)
+        result = self.table.upsert(self.batch(rows))
+        assert result.rows_inserted == new
+        counted = result.rows_inserted + result.rows_updated + result.rows_ignored
+        assert counted == len(rows)
+        self.keep(result.instant, want)
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=3, unique=True))
+    def delete(self, keys: list[Key]) -> None:
+        result = self.table.delete(self.batch([(key, None, None) for key in keys]).select(["id", "city"]))
+        assert result.rows_deleted == sum(key in self.rows for key in keys)
+        self.keep(result.instant, {key: row for key, row in self.rows.items() if key not in keys})
+
+    @rule(key=KEYS, v=st.integers(10, 19))
+    def merge_in_sql(self, key: Key, v: int) -> None:
+        source = f"(SELECT '{key[1]}' AS id, '{key[0]}' AS city, {v} AS v, 9 AS ts)"
+        self.con.execute(
+            f"MERGE INTO t USING {source} s ON t.id = s.id AND t.city = s.city "
+            f"WHEN MATCHED AND t.v = 5 THEN DELETE WHEN MATCHED THEN UPDATE SET v = s.v, ts = s.ts "
+            "WHEN NOT MATCHED THEN INSERT *"
+        )
+        result = self.con.last_result
+        assert result is not None
+        rows = dict(self.rows)
+        if key in rows and rows[key][0] == 5:
+            del rows[key]
+        else:
+            rows[key] = v, 9
+        self.keep(result.instant, rows)
+
+    @rule(rows=ROWS)
+    def insert_overwrite(self, rows: list[tuple[Key, int | None, int | None]]) -> None:
+        unique = list({key: (key, v, ts) for key, v, ts in rows}.values())
+        result = self.table.insert_overwrite(self.batch(unique))
+        touched = {key[0] for key, _, _ in unique}
+        kept = {key: row for key, row in self.rows.items() if key[0] not in touched}
+        self.tombs = {key: ts for key, ts in self.tombs.items() if key[0] not in touched}
+        self.rows = kept
+        self.keep(result.instant, kept | {key: (v, ts) for key, v, ts in unique})
+
+    @rule(rows=ROWS, call=st.integers(1, 60), how=st.sampled_from(["before", "after", "torn"]))
+    def crash_while_upserting(self, rows: list[tuple[Key, int | None, int | None]], call: int, how: str) -> None:
+        """The state is the one before or the one after, and the next write goes on from it."""
+        con = duckdb.connect()
+        con.register("rows", self.batch(rows))
+        storage = FaultyStorage(LocalStorage(self.path), call, how)
+        with contextlib.suppress(FaultError, LakeError, OSError, duckdb.Error):
+            write(con, load(storage), "SELECT * FROM rows", operation="upsert")
+        newest = max((i.requested for i in self.table.state.timeline.completed_writes()), default="")
+        if newest > max(self.copies, default=""):
+            self.keep(newest, self.after_upsert(rows))
+
+    @rule()
+    def reopen(self) -> None:
+        self.table = lakesql.open_table(self.path)
+
+    def read(self, **options: str) -> dict[Key, tuple[int | None, int | None]]:
+        found = self.table.read(columns=["city", "id", "v", "ts"], **options).read_all().to_pylist()
+        rows = {(r["city"], r["id"]): (r["v"], r["ts"]) for r in found}
+        assert len(rows) == len(found), "a key is there twice"
+        return rows
+
+    @invariant()
+    def snapshot_equals_the_dict(self) -> None:
+        if hasattr(self, "table"):
+            assert self.read() == self.rows
+
+    @precondition(lambda self: bool(getattr(self, "copies", None)))
+    @invariant()
+    def time_travel_gives_the_rows_of_an_earlier_instant(self) -> None:
+        instant = sorted(self.copies)[len(self.copies) // 2]
+        assert self.read(as_of=instant) == self.copies[instant]
+
+    @precondition(lambda self: len(getattr(self, "copies", ())) > 1)
+    @invariant()
+    def an_incremental_read_gives_the_rows_of_later_commits(self) -> None:
+        timeline = self.table.state.timeline
+        writes = timeline.completed_writes()
+        begin = timeline.time_of(writes[-2])
+        changed = self.table.changes(begin).read_all()
+        assert set(changed["_hoodie_commit_time"].to_pylist()) <= {writes[-1].requested}
+
+
+TestTable = TableMachine.TestCase
+TestTable.settings = settings(
+    max_examples=400 if LONG else 12,
+    stateful_step_count=30 if LONG else 12,
+    deadline=None,
+    derandomize=not LONG,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,195 @@
+"""CREATE TABLE, DROP TABLE, table properties and settings through a connection."""
+
+import duckdb
+import pytest
+
+from lakesql.errors import LakeError, SQLError, TableError, Unsupported
+from tests.samples import Kind, create, rows
+from tests.sql_tables import all_rows
+
+
+def test_create_table_puts_partition_columns_last_and_says_what_it_made(con, tmp_path):
+    message = con.sql(
+        "CREATE TABLE t (city STRING, id BIGINT COMMENT 'the key', at TIMESTAMP) USING hudi PARTITIONED BY (city) "
+        "COMMENT 'trips of today' TBLPROPERTIES (primaryKey = 'ID', type = 'mor', preCombineField = 'at')"
+    ).fetchall()
+    assert message == [(f"Created table t (MERGE_ON_READ, version 9) at {tmp_path}/lake/t.",)]
+    assert [r[:2] for r in con.sql("DESCRIBE t").fetchall()[5:]] == [
+        ("id", "BIGINT"),
+        ("at", "TIMESTAMP WITH TIME ZONE"),
+        ("city", "VARCHAR"),
+    ]
+    properties = dict(con.sql("SHOW TBLPROPERTIES t").fetchall())
+    assert properties["hoodie.table.recordkey.fields"] == "id"
+    assert properties["hoodie.record.merge.mode"] == "EVENT_TIME_ORDERING"
+    assert con.sql("SHOW TBLPROPERTIES t ('hoodie.table.type')").fetchall() == [("hoodie.table.type", "MERGE_ON_READ")]
+    assert con.sql("SELECT comment FROM duckdb_views() WHERE view_name = 't'").fetchall() == [("trips of today",)]
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_table_version_is_a_property(con, version):
+    con.sql(
+        f"CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.write.table.version' = "
+        f"'{version}')"
+    )
+    con.sql("INSERT INTO t VALUES (1)")
+    assert con.table("t").state.config.version == version
+
+
+def test_create_table_as_select_loads_by_bulk_insert(con):
+    con.sql(
+        "CREATE TABLE t USING hudi TBLPROPERTIES (primaryKey = 'id') AS SELECT range::TINYINT AS id, 'x' AS name "
+        "FROM range(10)"
+    )
+    assert (con.last_result.operation, con.last_result.rows_inserted) == ("bulk_insert", 10)
+    con.sql("CREATE TABLE u USING hudi TBLPROPERTIES (primaryKey = 'id') AS SELECT * FROM t")
+    assert con.sql("SELECT count(*) FROM u").fetchall() == [(10,)]
+
+
+def test_failed_create_as_select_leaves_nothing(con, tmp_path):
+    with pytest.raises(LakeError):
+        con.sql("CREATE TABLE t USING hudi TBLPROPERTIES (primaryKey = 'id') AS SELECT NULL::INT AS id")
+    assert not (tmp_path / "lake" / "t").exists()
+    assert con.tables == {}
+    con.sql("CREATE TABLE t USING hudi TBLPROPERTIES (primaryKey = 'id') AS SELECT 1 AS id")
+
+
+def test_create_if_not_exists_and_twice(con):
+    con.sql("CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id')")
+    assert con.sql("CREATE TABLE IF NOT EXISTS t (id INT) USING hudi").fetchall()[0][0].startswith("Table t exists")
+    with pytest.raises(TableError, match="table t exists"):
+        con.sql("CREATE TABLE t (id INT) USING hudi")
+
+
+def test_location_alone_registers_a_table_that_is_there(con, tmp_path):
+    create(tmp_path / "far" / "away", Kind("cow", 8)).insert(rows(("a", "sf", 1, 10)))
+    con.sql(f"CREATE TABLE away USING hudi LOCATION '{tmp_path}/far/away'")
+    assert all_rows(con, "away") == [("a", 1, 10, "sf")]
+    con.sql("DROP TABLE away")
+    assert (tmp_path / "far" / "away" / ".hoodie").exists()
+    con.sql(f"CREATE TABLE away USING hudi LOCATION '{tmp_path}/far/away'")
+    con.sql("DROP TABLE away PURGE")
+    assert not (tmp_path / "far" / "away").exists()
+
+
+@pytest.mark.parametrize(
+    ("clause", "message"),
+    [
+        ("TBLPROPERTIES (type = 'mor')", "the table there has type cow, the statement says mor"),
+        ("TBLPROPERTIES (primaryKey = 'v')", "the table there has primary_key ('id',), the statement says ('v',)"),
+        ("PARTITIONED BY (id)", "the table there has partitioned_by ('city',), the statement says ('id',)"),
+    ],
+)
+def test_statement_that_contradicts_an_existing_table_is_refused(con, tmp_path, clause, message):
+    create(tmp_path / "there", Kind("cow", 9))
+    with pytest.raises(TableError) as caught:
+        con.sql(f"CREATE TABLE t USING hudi {clause} LOCATION '{tmp_path}/there'")
+    assert message in str(caught.value)
+
+
+def test_columns_that_contradict_an_existing_table_are_refused(con, tmp_path):
+    create(tmp_path / "there", Kind("cow", 9))
+    with pytest.raises(TableError, match="column v is int64 in the table there, string in the statement"):
+        con.sql(f"CREATE TABLE t (id STRING, city STRING, v STRING, ts BIGINT) USING hudi LOCATION '{tmp_path}/there'")
+
+
+@pytest.mark.parametrize(
+    ("sql", "error", "message"),
+    [
+        ("CREATE TABLE t USING hudi", TableError, "there is no Hudi table at"),
+        ("CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (primarykey = 'id')", SQLError, "did you mean primaryKey?"),
+        ("CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (nope = 1)", SQLError, "table property nope is unknown"),
+        ("CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (primaryKey = 'x')", TableError, "there is no column x"),
+        ("CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (type = 'fast')", TableError, "type 'fast' is unknown"),
+        (
+            "CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', hoodie.table.recordkey.fields = 'x')",
+            SQLError,
+            "contradicts id",
+        ),
+        ("CREATE TABLE t (id HUGEINT) USING hudi", Unsupported, "column id: type HUGEINT is not supported"),
+        (
+            "CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (recordMergeStrategyId = 'x')",
+            Unsupported,
+            "recordMergeStrategyId",
+        ),
+        (
+            "CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (hoodie.table.cdc.enabled = true)",
+            Unsupported,
+            "hoodie.table.cdc.enabled",
+        ),
+        ('CREATE TABLE "../t" (id INT) USING hudi', SQLError, "cannot name a table"),
+        ("CREATE TABLE db.t (id INT) USING hudi", SQLError, "leave db out"),
+        ("CREATE TABLE t USING hudi AS SELECT nope", SQLError, "Referenced column"),
+        (
+            "CREATE TABLE t USING hudi TBLPROPERTIES (primaryKey = 'id') AS SELECT 1::UBIGINT AS id",
+            Unsupported,
+            "column id has type",
+        ),
+    ],
+)
+def test_table_that_cannot_be_made_is_refused_and_leaves_nothing(con, tmp_path, sql, error, message):
+    with pytest.raises(error) as caught:
+        con.sql(sql)
+    assert message in str(caught.value)
+    assert not (tmp_path / "lake" / "t" / ".hoodie").exists()
+    assert con.tables == {}
+
+
+def test_folder_that_is_not_empty_is_not_made_a_table(con, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("x")
+    with pytest.raises(TableError, match="is not empty and holds no Hudi table"):
+        con.sql(f"CREATE TABLE t (id INT) USING hudi LOCATION '{tmp_path}/full'")
+
+
+def test_drop_of_a_table_in_the_warehouse_removes_its_data(trips, tmp_path):
+    assert trips.sql("DROP TABLE trips").fetchall() == [
+        (f"Dropped table trips and its data at {tmp_path}/lake/trips.",)
+    ]
+    assert not (tmp_path / "lake" / "trips").exists()
+    assert trips.sql("SHOW TABLES").fetchall() == []
+    with pytest.raises(duckdb.Error):
+        trips.sql("FROM trips_changes('earliest')")
+
+
+def test_table_and_column_names_are_quoted_everywhere(con):
+    name = '"my ""odd"" table"'
+    con.sql(
+        f'CREATE TABLE {name} (id INT, "SELECT" STRING, "Group" INT) USING hudi PARTITIONED BY ("Group") TBLPROPERTIES (primaryKey = \'id\')'
+    )
+    con.sql(f"INSERT INTO {name} VALUES (1, 'x', 7)")
+    con.sql(
+        f'MERGE INTO {name} AS "T x" USING (SELECT 1 AS id, \'y\' AS "SELECT", 7 AS "Group") AS "S" '
+        'ON "T x".id = "S".id AND "T x"."Group" = "S"."Group" WHEN MATCHED THEN UPDATE SET *'
+    )
+    con.sql(f'UPDATE {name} SET "SELECT" = "SELECT" || \'!\' WHERE "Group" = 7')
+    assert all_rows(con, name, 'id, "SELECT", "Group"') == [(1, "y!", 7)]
+    assert all_rows(con, """"my ""odd"" table_changes"('earliest')""", "id") == [(1,)]
+    assert all_rows(con, f"{name} TIMESTAMP AS OF '2999-01-01'", "id") == [(1,)]
+    con.sql(f"DROP TABLE {name}")
+    assert con.tables == {}
+
+
+def test_settings_of_the_table_reach_its_writes(con):
+    con.sql(
+        "CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.datasource.insert.dup.policy' "
+        "= 'fail')"
+    )
+    con.sql("INSERT INTO t VALUES (1)")
+    with pytest.raises(TableError, match=r"dup\.policy = fail"):
+        con.sql("INSERT INTO t VALUES (1)")
+    con.sql("SET hoodie.datasource.insert.dup.policy = none")
+    con.sql("INSERT INTO t VALUES (1)")
+
+
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        ("SET lakesql.merge.duplicates = 'some'", SQLError),
+        ("SET lakesql.nope = 1", SQLError),
+        ("SET hoodie.sql.insert.mode = 'strict'", Unsupported),
+    ],
+)
+def test_wrong_settings_are_refused_when_set(con, sql, error):
+    with pytest.raises(error):
+        con.sql(sql)
