@@ -42,12 +42,19 @@ def order(ts: int | None) -> tuple[bool, int]:
 
 
 class TableMachine(RuleBasedStateMachine):
-    @initialize(kind=st.sampled_from(["cow", "mor"]), version=st.sampled_from([6, 8, 9]), event=st.booleans())
-    def start(self, kind: str, version: int, event: bool) -> None:
+    @initialize(
+        kind=st.sampled_from(["cow", "mor"]),
+        version=st.sampled_from([6, 8, 9]),
+        event=st.booleans(),
+        partitioned=st.booleans(),
+    )
+    def start(self, kind: str, version: int, event: bool, partitioned: bool) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="lakesql-machine-"))
         self.path = str(self.folder / "t")
         self.tombs_count = kind == "mor" and event
         self.event = event
+        self.partitioned = partitioned
+        self.fresh = 0
         self.rows: dict[Key, tuple[int | None, int | None]] = {}
         self.tombs: dict[Key, int | None] = {}
         self.copies: dict[str, dict[Key, tuple[int | None, int | None]]] = {}
@@ -59,7 +66,7 @@ class TableMachine(RuleBasedStateMachine):
             version=version,
             primary_key=["id"],
             ordering_fields=ordering,
-            partitioned_by=["city"],
+            partitioned_by=["city"] if partitioned else [],
         )
         self.con: Connection = connect(warehouse=str(self.folder))
 
@@ -67,6 +74,10 @@ class TableMachine(RuleBasedStateMachine):
         if hasattr(self, "folder"):
             self.con.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def at_home(self, key: Key) -> Key:
+        """Without partitions all keys live in one place."""
+        return key if self.partitioned else ("p", key[1])
 
     def batch(self, rows: list[tuple[Key, int | None, int | None]]) -> pa.Table:
         return pa.Table.from_pylist([{"id": k[1], "city": k[0], "v": v, "ts": ts} for k, v, ts in rows], schema=SCHEMA)
@@ -99,6 +110,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(rows=ROWS)
     def upsert(self, rows: list[tuple[Key, int | None, int | None]]) -> None:
+        rows = [(self.at_home(key), v, ts) for key, v, ts in rows]
         want = self.after_upsert(rows)
         new = sum(key not in self.rows for key in want)
         result = self.table.upsert(self.batch(rows))
@@ -107,14 +119,25 @@ class TableMachine(RuleBasedStateMachine):
         assert counted == len(rows)
         self.keep(result.instant, want)
 
+    @rule(count=st.integers(1, 3), city=st.sampled_from("pq"))
+    def insert_fresh_keys(self, count: int, city: str) -> None:
+        """Plain insert does not look keys up, so it draws new ones."""
+        rows = [(self.at_home((city, f"n{self.fresh + i}")), i, 1) for i in range(count)]
+        self.fresh += count
+        result = self.table.insert(self.batch(rows))
+        assert result.rows_inserted == count
+        self.keep(result.instant, self.rows | {key: (v, ts) for key, v, ts in rows})
+
     @rule(keys=st.lists(KEYS, min_size=1, max_size=3, unique=True))
     def delete(self, keys: list[Key]) -> None:
+        keys = list(dict.fromkeys(map(self.at_home, keys)))
         result = self.table.delete(self.batch([(key, None, None) for key in keys]).select(["id", "city"]))
         assert result.rows_deleted == sum(key in self.rows for key in keys)
         self.keep(result.instant, {key: row for key, row in self.rows.items() if key not in keys})
 
     @rule(key=KEYS, v=st.integers(10, 19))
     def merge_in_sql(self, key: Key, v: int) -> None:
+        key = self.at_home(key)
         source = f"(SELECT '{key[1]}' AS id, '{key[0]}' AS city, {v} AS v, 9 AS ts)"
         self.con.execute(
             f"MERGE INTO t USING {source} s ON t.id = s.id AND t.city = s.city "
@@ -132,7 +155,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(rows=ROWS)
     def insert_overwrite(self, rows: list[tuple[Key, int | None, int | None]]) -> None:
-        unique = list({key: (key, v, ts) for key, v, ts in rows}.values())
+        unique = list({self.at_home(key): (self.at_home(key), v, ts) for key, v, ts in rows}.values())
         result = self.table.insert_overwrite(self.batch(unique))
         touched = {key[0] for key, _, _ in unique}
         kept = {key: row for key, row in self.rows.items() if key[0] not in touched}
@@ -143,6 +166,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule(rows=ROWS, call=st.integers(1, 60), how=st.sampled_from(["before", "after", "torn"]))
     def crash_while_upserting(self, rows: list[tuple[Key, int | None, int | None]], call: int, how: str) -> None:
         """The state is the one before or the one after, and the next write goes on from it."""
+        rows = [(self.at_home(key), v, ts) for key, v, ts in rows]
         con = duckdb.connect()
         con.register("rows", self.batch(rows))
         storage = FaultyStorage(LocalStorage(self.path), call, how)
@@ -185,7 +209,7 @@ class TableMachine(RuleBasedStateMachine):
 
 TestTable = TableMachine.TestCase
 TestTable.settings = settings(
-    max_examples=400 if LONG else 12,
+    max_examples=400 if LONG else 16,
     stateful_step_count=30 if LONG else 12,
     deadline=None,
     derandomize=not LONG,
