@@ -11,7 +11,7 @@ Schema: the newest completed write commit that carries one (7.3), without the me
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
@@ -174,8 +174,11 @@ class TableState:
         return covered
 
     def slices(self, as_of: str | None = None) -> list[FileSlice]:
-        """The latest readable file slice of each live file group, by partition and file id."""
-        return file_slices(
+        """The latest readable file slice of each live file group, by partition and file id.
+
+        TableError when a file that a commit names, and that no newer file stands in for, is gone.
+        """
+        slices = file_slices(
             self.files,
             self.view_timeline,
             version=self.config.version,
@@ -183,6 +186,37 @@ class TableState:
             replaced=self.replaced(as_of),
             pending_compactions=self.pending_compactions,
         )
+        self._require_files(slices, as_of)
+        return slices
+
+    def _require_files(self, slices: Sequence[FileSlice], as_of: str | None) -> None:
+        """Files are not listed in a manifest: a lost one shows only by the write stats that name it."""
+        present = {f.name for f in self.files}
+        newest = {s.file_id: s.base.instant for s in slices if s.base is not None}
+        gone = {file_id for _, file_id in self.replaced(as_of)}
+        for instant in self.timeline.completed_writes():
+            if as_of is not None and instant.requested > as_of:
+                continue
+            for stat in (s for stats in self.commit(instant).partition_stats.values() for s in stats):
+                name = (stat.path or "").rsplit("/", 1)[-1]
+                if name in present or stat.file_id in gone:
+                    continue
+                file = parse_data_file("", name, 0)
+                since = newest.get(stat.file_id or "", "")
+                if isinstance(file, BaseFile):
+                    lost = file.instant > since
+                elif isinstance(file, LogFile):
+                    written = (
+                        self.timeline.completion_of(instant.requested) if self.config.version >= 8 else file.instant
+                    )
+                    lost = (written or "") >= since
+                else:
+                    continue
+                if lost:
+                    raise TableError(
+                        f"{self.path}/{stat.path}: commit {instant.requested} names this file, and it is not there; "
+                        "its rows would be missing. Restore the file, or roll the commit back."
+                    )
 
     def base_files(self, as_of: str | None = None) -> list[BaseFile]:
         """The newest committed base file of each live file group: what a read-optimized query reads."""

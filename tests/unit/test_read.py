@@ -134,3 +134,11 @@ def test_a_folder_that_is_no_table_is_refused_with_what_to_do(tmp_path: Path) ->
 def test_a_table_in_memory_can_be_looked_at() -> None:
     storage = open_zip("r060_cow_v8_archived")
     assert state.load(storage).name
+
+
+@pytest.mark.parametrize("pattern", ["*.parquet", ".*.log.*"])
+def test_a_lost_file_that_a_commit_names_is_an_error_that_names_it(mor: lakesql.Table, pattern: str) -> None:
+    (lost, *_) = sorted(Path(mor.path).glob(pattern))
+    lost.unlink()
+    with pytest.raises(lakesql.TableError, match=rf"{lost.name}: commit \d+ names this file, and it is not there"):
+        mor.read()
