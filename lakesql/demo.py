@@ -48,6 +48,8 @@ def main(folder: str | None = None) -> None:
     console = Console(width=110, highlight=False)
     home = Path(folder or tempfile.mkdtemp(prefix="lakesql-demo-"))
     for kind in KINDS:
+        if (home / f"trips_{kind}").exists():
+            raise LakeError(f"{home / f'trips_{kind}'} is there already; give another --folder, or remove it.")
         with resources.as_file(resources.files("lakesql") / "demo_data" / f"trips_{kind}.zip") as packed:
             zipfile.ZipFile(packed).extractall(home)
     with lakesql.sql.connection.connect(warehouse=str(home)) as con:

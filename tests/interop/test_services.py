@@ -5,7 +5,7 @@ import pytest
 import lakesql
 from tests.interop import rust
 from tests.interop.spark import NATIVE_VERSION, SparkHudi
-from tests.interop.test_spark import Game
+from tests.interop.test_spark import SCHEDULE, Game
 from tests.samples import Kind, NewTable, Row, rows, tuples
 
 BOTH_TYPES = pytest.mark.parametrize("type_", ["cow", "mor"])
@@ -44,6 +44,26 @@ def test_we_go_on_after_spark_compacted_cleaned_and_archived(type_: str, spark: 
     assert any(row["action"] == "clean" for row in game.table.history().to_pylist())
     with pytest.raises(lakesql.LakeError, match="clean"):
         game.table.read(as_of=first.instant)
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_rows_written_here_while_spark_has_a_compaction_pending_survive_it(
+    version: int, spark120: SparkHudi, new_table: NewTable
+) -> None:
+    kind = Kind("mor", version)
+    game = Game(new_table(kind), spark120, kind)
+    game.table.upsert(rows(("a", "x", 1, 1), ("b", "x", 1, 1)))
+    game.table.upsert(rows(("a", "x", 2, 2)))
+    game.spark_sql(SCHEDULE)
+    assert game.table.state.pending_compactions
+    game.table.upsert(rows(("a", "x", 3, 3), ("c", "x", 3, 3)))
+    game.table.delete(rows(("b", "x", None, None)))
+    assert all_read(game) == [("a", "x", 3, 3), ("c", "x", 3, 3)]
+    game.spark_sql("CALL run_compaction(op => 'run', table => 't')")
+    assert not game.table.state.pending_compactions
+    assert all_read(game) == [("a", "x", 3, 3), ("c", "x", 3, 3)]
+    game.table.upsert(rows(("a", "x", 4, 4)))
+    assert all_read(game) == [("a", "x", 4, 4), ("c", "x", 3, 3)]
 
 
 @BOTH_TYPES
