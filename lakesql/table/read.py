@@ -10,7 +10,6 @@ base files that have logs without their dead rows (anti join on row positions), 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import replace as with_fields
 
 import duckdb
 import pyarrow as pa
@@ -254,11 +253,6 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
         return " UNION ALL ".join(selects)
     types = "".join(f", CAST(NULL AS {duckdb_type(t)}) AS ord_{i}" for i, t in enumerate(view.ordering_types()))
     return f"SELECT '' AS record_key, 0 AS slice_no, 0::BIGINT AS row_no, true AS live{types} WHERE false"
-
-
-def without_filter(plan: ReadPlan) -> ReadPlan:
-    """The same slices with every row of theirs."""
-    return with_fields(plan, commits=None)
 
 
 def with_slot(schema: pa.Schema) -> pa.Schema:

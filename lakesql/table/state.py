@@ -293,11 +293,6 @@ def load(storage: Storage) -> TableState:
     return TableState(storage, config, timeline, tuple(_data_files(storage)), named)
 
 
-def refresh(state: TableState) -> TableState:
-    """Another look at the same table."""
-    return load(state.storage)
-
-
 def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:
     for info in storage.walk("", lambda folder: folder.rsplit("/", 1)[-1] in (HOODIE, "_temporary")):
         partition, _, name = info.path.rpartition("/")
