@@ -153,9 +153,14 @@ def _touched(state: TableState, chosen: Sequence[Instant], seen: Sequence[Instan
 
 
 def _view(state: TableState, as_of: str | None) -> View:
-    columns = arrow_schema(state.avro if as_of is None else state.avro_as_of(as_of))
+    return View(state, as_of, columns(state, as_of), evolution(state, as_of))
+
+
+def columns(state: TableState, as_of: str | None = None) -> pa.Schema:
+    """What a read gives: the meta columns, then the table's columns. Asks no data file."""
+    found = arrow_schema(state.avro if as_of is None else state.avro_as_of(as_of))
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-    return View(state, as_of, pa.schema([*meta, *columns]), evolution(state, as_of))
+    return pa.schema([*meta, *found])
 
 
 def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str] | None = None) -> str:
