@@ -251,7 +251,10 @@ def _positional_columns(statement: Insert, state: TableState, fixed: set[str]) -
     """The table's columns in the order in which the query gives them: those of PARTITION (...) come last."""
     for name, _ in statement.partition:
         if _table_column(name, state) not in state.config.partition_fields:
-            raise SQLError(f"PARTITION ({name}): {name} is not a partition column of {state.name}.")
+            partitions = ", ".join(state.config.partition_fields) or "none"
+            raise SQLError(
+                f"PARTITION ({name}): {name} is not a partition column of {state.name}; it has {partitions}."
+            )
     if statement.columns is not None:
         columns = [_table_column(name, state) for name in statement.columns]
         twice = [c for i, c in enumerate(columns) if c in columns[:i] or c in fixed]

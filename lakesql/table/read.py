@@ -60,7 +60,7 @@ def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") ->
     time, TableError for a state that has been cleaned away.
     """
     if mode not in MODES:
-        raise SQLError(f"mode {mode!r} is unknown; use one of {', '.join(map(repr, MODES))}.")
+        raise SQLError(f"{state.path}: mode {mode!r} is unknown; use one of {', '.join(map(repr, MODES))}.")
     instant = normalise_instant(as_of) if as_of is not None else None
     if instant is not None:
         state.require_retained(instant)

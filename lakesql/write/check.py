@@ -38,7 +38,7 @@ def unwritable(config: TableConfig) -> str | None:
     """The feature of a table for which lakesql does not write to it, in words; None when there is none."""
     payload = (config.payload_class or "").rsplit(".", 1)[-1]
     if config.key_generator.upper() not in GENERATORS:
-        return f"keys come from the key generator {config.key_generator}; lakesql knows {', '.join(sorted(GENERATORS))}"
+        return f"keys come from the key generator {config.key_generator}, which lakesql does not know"
     if not config.meta_fields:
         return "rows are stored without their keys (hoodie.populate.meta.fields=false)"
     if config.drop_partition_columns:
