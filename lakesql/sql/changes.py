@@ -74,7 +74,15 @@ def _staged(
         )
         settings = session.write_settings(state.config.properties)
         with _our_errors(session, statement.target[-1]):
-            result = write(con, state, rows_sql, operation=operation, settings=settings, reads_table=True)
+            result = write(
+                con,
+                state,
+                rows_sql,
+                operation=operation,
+                settings=settings,
+                reads_table=True,
+                clock=session.clock,
+            )
         return replace(result, rows_ignored=result.rows_ignored + unchanged)
     finally:
         with suppress(duckdb.Error):  # TEMP, and made anew by the next statement
@@ -194,7 +202,15 @@ def insert(session: Session, statement: Insert) -> WriteResult:
     with _our_errors(session, statement.target[-1]):
         partitions = _overwritten(session, statement, state) if statement.overwrite else ()
     with _our_errors(session, statement.target[-1]):
-        return write(session.con, state, rows, operation=operation, settings=settings, partitions=partitions)
+        return write(
+            session.con,
+            state,
+            rows,
+            operation=operation,
+            settings=settings,
+            partitions=partitions,
+            clock=session.clock,
+        )
 
 
 def _operation(session: Session, statement: Insert, state: TableState, settings: Mapping[str, str]) -> str:
@@ -300,13 +316,13 @@ def truncate(session: Session, statement: Truncate) -> WriteResult:
     fields = ", ".join(f"CAST(NULL AS {duckdb_type(f.type, f.name)}) AS {quote(f.name)}" for f in state.schema)
     settings = session.write_settings(state.config.properties)
     rows = f"SELECT {fields} WHERE false"
-    return write(session.con, state, rows, operation="insert_overwrite_table", settings=settings)
+    return write(session.con, state, rows, operation="insert_overwrite_table", settings=settings, clock=session.clock)
 
 
 def bulk_insert(session: Session, state: TableState, query: str) -> WriteResult:
     """Load a new table from a query by name: CREATE TABLE AS SELECT."""
     settings = session.write_settings(state.config.properties)
     try:
-        return write(session.con, state, query, operation="bulk_insert", settings=settings)
+        return write(session.con, state, query, operation="bulk_insert", settings=settings, clock=session.clock)
     except duckdb.Error as error:
         raise TableError(f"{_first_lines(error)} Nothing was written.") from error

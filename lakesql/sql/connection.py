@@ -45,6 +45,7 @@ from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
 from lakesql.table.names import quote
 from lakesql.write import WriteResult
+from lakesql.write.clock import Clock, system_clock
 
 _CHANGES: dict[type, Callable[[Session, Any], WriteResult]] = {
     Merge: changes.merge,
@@ -67,11 +68,13 @@ def connect(
     warehouse: str = "warehouse",
     config: Mapping[str, Any] | None = None,
     read_only: bool = False,
+    *,
+    clock: Clock = system_clock,
 ) -> "Connection":
     """A connection with the tables of the folder `warehouse` as views.
 
     `database`: a DuckDB file, or memory; `config`: DuckDB's settings. With `read_only` neither the database file nor a
-    Hudi table can be changed.
+    Hudi table can be changed. `clock` gives epoch milliseconds, from which instants are made.
     """
     settings = dict(config or {})
     in_memory = database == ":memory:"
@@ -80,7 +83,7 @@ def connect(
         name = con.execute("SELECT current_database()").fetchall()[0][0]
         instance, folder = instance_of(con), open_storage(warehouse).uri
         home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
-        session = Session(con, instance, folder, read_only, name, in_memory, home)
+        session = Session(con, instance, folder, read_only, name, in_memory, home, clock)
         views.add_warehouse(session)
     except BaseException:
         con.close()

@@ -12,6 +12,7 @@ from lakesql.sql.instance import Instance
 from lakesql.sql.nodes import Name
 from lakesql.storage import open_storage
 from lakesql.write import WriteResult
+from lakesql.write.clock import Clock, system_clock
 
 _SCHEMAS = {"main", "default", "spark_catalog"}
 
@@ -47,6 +48,7 @@ class Session:
     in_memory: bool
     home: str
     """What goes before the name of a view or macro of ours, so that it is found after USE; '' where they are TEMP."""
+    clock: Clock = system_clock
     settings: dict[str, str] = field(default_factory=dict)
     problems: dict[str, LakeError] = field(default_factory=dict)
     """Tables of the warehouse that cannot be read, by lower-case name."""
