@@ -174,7 +174,7 @@ def _our_errors(session: Session, table: str) -> Iterator[None]:
             raise cause from error
         variable = re.search(r'Python Object "(\w+)"', str(error))
         if variable:  # a variable of ours that DuckDB came across when it looked for the table
-            raise SQLError(f"{table}: table {variable[1]} does not exist. Nothing was written.") from error
+            raise SQLError(f"{table}: Table with name {variable[1]} does not exist. Nothing was written.") from error
         raise TableError(
             f"{table}: {_first_lines(error)} Correct the rows or the expression. Nothing was written."
         ) from error
@@ -295,7 +295,7 @@ def _overwritten(session: Session, statement: Insert, state: TableState) -> Sequ
         f"CAST({fixed.get(c, 'NULL')} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c in fields
     )
     path_sql = partition_path_sql(state.config, state.schema, session.write_settings(state.config.properties))
-    path: str = session.con.execute(f"SELECT {path_sql} FROM (SELECT {row})").fetchall()[0][0]
+    path: str = session.con.execute(f"SELECT {path_sql} FROM (SELECT {row})").fetchall()[0][0] or ""
     if len(fixed) == len(fields):
         return (path,)
     wanted = {i: segment for i, segment in enumerate(path.split("/")) if i < len(fields) and fields[i] in fixed}

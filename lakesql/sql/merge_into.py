@@ -12,6 +12,11 @@ gets:
 ON must contain `column = source expression` for every record key field, because a row is written by its key; more
 may stand beside it. What one statement may not do is found in the stage, by joins: two source rows for one row of
 the table, two inserts of one key, an insert of a key that exists, an update that moves a row.
+
+An update that gives every column the value that is stored is marked in the stage, and `rows_sql` leaves it out: the
+columns compared are read anyway by the join on Copy-on-Write, where the row's file would be written anew; on
+Merge-on-Read, `UPDATE SET *` reads them for this alone (2026-11-30: 0.15 s instead of 0.07 s with 1,000 rows on 500,000
+of 10 text columns), so that both types count and commit alike.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from lakesql.sql.session import Session
 from lakesql.storage import open_storage
 from lakesql.table import read
 from lakesql.table.names import literal, quote
-from lakesql.table.state import HOODIE, load_head
+from lakesql.table.state import HOODIE, PROPERTIES, load_head
 
 _COMPANIONS = ("_ro", "_rt", "_incremental")
 
@@ -22,7 +22,11 @@ def find_tables(warehouse: str) -> dict[str, str]:
     """Folder name -> path of every Hudi table directly in the warehouse folder, also of one without properties."""
     storage = open_storage(warehouse)
     _, folders = storage.list("")
-    return {f: f"{storage.uri}/{f}" for f in folders if any(storage.list(f"{f}/{HOODIE}"))}
+    return {
+        f: f"{storage.uri}/{f}"
+        for f in folders
+        if storage.stat(f"{f}/{PROPERTIES}") is not None or any(storage.list(f"{f}/{HOODIE}"))
+    }
 
 
 def add_warehouse(session: Session) -> None:

@@ -196,13 +196,13 @@ def test_duckdb_errors_pass_as_they_are(con):
 
 @pytest.mark.parametrize("name", ["query", "script", "text", "session", "params", "piece", "statement", "changes"])
 def test_missing_table_named_like_a_variable_of_lakesql_is_missing(con, name):
-    with pytest.raises(duckdb.CatalogException, match=f"table {name} does not exist"):
+    with pytest.raises(duckdb.CatalogException, match=f"Table with name {name} does not exist"):
         con.sql(f'SELECT * FROM "{name}"')
 
 
 @pytest.mark.parametrize("name", ["path", "session", "target", "con", "rows_sql"])
 def test_missing_source_named_like_a_variable_of_lakesql_is_missing(trips, name):
-    with pytest.raises(SQLError, match=f"table {name} does not exist"):
+    with pytest.raises(SQLError, match=f"Table with name {name} does not exist"):
         trips.sql(f"MERGE INTO trips t USING {name} s ON t.id = s.id WHEN MATCHED THEN DELETE")
 
 

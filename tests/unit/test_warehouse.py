@@ -37,8 +37,8 @@ def test_connect_reads_properties_timeline_and_one_commit_of_each_table(
     monkeypatch.setattr("lakesql.table.state._cache", type(lakesql.table.state._cache)())
     with lakesql.connect(warehouse=str(tmp_path)):
         requests = sum((storage.requests for storage in opened), Counter[str]())
-    # The warehouse is listed once; each table: its .hoodie and its timeline listed, properties and newest commit read.
-    assert requests == {"list": 1 + 3 * 2, "read": 3 * 2}
+    # The warehouse is listed once; each table: properties looked for and read, timeline listed, newest commit read.
+    assert requests == {"list": 1 + 3, "read": 3 * 3}
 
 
 def test_connect_opens_no_data_file(tmp_path: Path) -> None:
