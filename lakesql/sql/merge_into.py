@@ -86,7 +86,7 @@ def compile_merge(
     rows = _merge_select(merge, names, on, actions, moved, duplicates)
     checks = list(_duplicate_checks(actions, target)) if duplicates == "error" else []
     checks += _write_checks(actions, target, on, bool(moved))
-    return _compiled(rows, checks, target, _one_per_key(target, duplicates), bool(_compared(actions, target, on)))
+    return _compiled(rows, checks, target, _one_per_key(target, duplicates), _compared(actions, target, on) is not None)
 
 
 def _compiled(stage_sql: str, checks: Sequence[Check], target: Target, one_per_key: str, compared: bool) -> Compiled:
@@ -102,16 +102,17 @@ def _compiled(stage_sql: str, checks: Sequence[Check], target: Target, one_per_k
     )
 
 
-def _with_same(select: str, ctes: str, columns: Sequence[str]) -> str:
+def _with_same(select: str, ctes: str, columns: Sequence[str] | None) -> str:
     """The stage with a mark on rows that an update leaves as they are stored: all of `columns` have the stored value.
 
-    `select` gives the stored values too, under other names; they go no further.
+    `select` gives the stored values too, under other names; they go no further. None: there is no update.
     """
-    if not columns:
+    if columns is None:
         return f"{_with(ctes)}{select}"
-    equal = " AND ".join(f"{quote(c)} IS NOT DISTINCT FROM {_old(c)}" for c in columns)
-    old = ", ".join(map(_old, columns))
-    return f"{_with(ctes)}SELECT * EXCLUDE ({old}), {_OP} = 'upsert' AND {equal} AS {_SAME}\nFROM (\n{select}\n)"
+    equal = [f"{quote(c)} IS NOT DISTINCT FROM {_old(c)}" for c in columns]
+    same = " AND ".join([f"{_OP} = 'upsert'", *equal])
+    old = f" EXCLUDE ({', '.join(map(_old, columns))})" if columns else ""
+    return f"{_with(ctes)}SELECT *{old}, {same} AS {_SAME}\nFROM (\n{select}\n)"
 
 
 def _old(column: str) -> str:
@@ -122,9 +123,11 @@ def _old_fields(alias: str, columns: Sequence[str]) -> list[str]:
     return [f"{alias}.{quote(c)} AS {_old(c)}" for c in columns]
 
 
-def _compared(actions: Sequence["_Action"], target: Target, on: On) -> list[str]:
-    """The columns that some update gives a value, but for those that ON says are equal."""
+def _compared(actions: Sequence[_Action], target: Target, on: On) -> list[str] | None:
+    """The columns that some update gives a value, but for those that ON says are equal; None without an update."""
     updates = [a for a in actions if a.clause.action == "update"]
+    if not updates:
+        return None
     return [c for c in target.columns if any(c in a.values and not _is_paired(c, a.values[c], on) for a in updates)]
 
 
@@ -173,13 +176,13 @@ def _simple(
     where: Text | None,
     fields: Sequence[str],
     op: str,
-    compared: Sequence[str] = (),
+    compared: Sequence[str] | None = None,
 ) -> Compiled:
     columns = ", ".join([*fields, f"{literal(op)} AS {_OP}", f"{alias}.{_KEY}", f"{alias}.{_PATH}"])
     condition = f"\nWHERE {where.sql}" if where else ""
     select = f"SELECT {columns}\nFROM ({target.snapshot}) AS {alias}{condition}"
     stage = _with_same(select, ctes, compared)
-    if not compared:
+    if compared is None:
         return Compiled(stage, (), f"SELECT * FROM {STAGE}")
     return _compiled(stage, (), target, "", True)
 
@@ -319,7 +322,7 @@ def _merge_select(merge: Merge, names: Names, on: On, actions: Sequence[_Action]
         fields.append(f"{value} AS {quote(column)}")
     ops = _choose({n: literal(op) for n, op in acting.items()}, "VARCHAR", len(acting))
     compared = _compared(actions, target, on)
-    fields += [f"{ops} AS {_OP}", f"{t}.{_KEY}", f"{t}.{_PATH}", f"{s}.{_ROW}", *_old_fields(t, compared)]
+    fields += [f"{ops} AS {_OP}", f"{t}.{_KEY}", f"{t}.{_PATH}", f"{s}.{_ROW}", *_old_fields(t, compared or [])]
     if moved:
         fields.append(f"{moved} AS {_MOVED}")
     newline = ",\n       "

@@ -89,3 +89,10 @@ def test_update_not_matched_by_source_is_compared_too(trips):
         "MERGE INTO trips t USING (VALUES ('a')) s(id) ON t.id = s.id WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = 2"
     )
     assert counts(trips) == (True, 0, 0, 0, 1)
+
+
+def test_update_of_what_on_compares_changes_nothing(trips):
+    before = instants(trips)
+    trips.sql("MERGE INTO trips t USING (SELECT 'a' AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = s.id")
+    assert counts(trips) == (True, 0, 0, 0, 1)
+    assert instants(trips) == before
