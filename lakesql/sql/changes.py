@@ -26,6 +26,7 @@ from lakesql.sql.merge_names import Target, require_plain_keys
 from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
 from lakesql.sql.session import Session
+from lakesql.table.exact import exact_cast, refusal
 from lakesql.table.keys import partition_path_sql
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
@@ -157,6 +158,9 @@ def _our_errors(session: Session) -> Iterator[None]:
         cause = session.cause(error)
         if cause is not error:
             raise cause from error
+        changed = refusal(error)
+        if changed is not None:
+            raise TableError(changed) from error
         variable = re.search(r'Python Object "(\w+)"', str(error))
         if variable:  # a variable of ours that DuckDB came across when it looked for the table
             raise SQLError(f"Table with name {variable[1]} does not exist.") from error
@@ -205,7 +209,7 @@ def _insert_rows(session: Session, statement: Insert, state: TableState) -> str:
     query = f"{statement.ctes} SELECT * FROM ({statement.source.sql})"
     given = _described(session, query)
     fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}
-    static = [f"CAST({v.sql} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c, v in fixed.items()]
+    static = [f"{_partition_value(state, c, v)} AS {quote(c)}" for c, v in fixed.items()]
     if statement.by_name:
         names = [n for n in given if n not in META_COLUMNS]
         return f"SELECT {', '.join([*map(quote, names), *static])} FROM ({query})"
@@ -252,16 +256,19 @@ def _positional_columns(statement: Insert, state: TableState, fixed: set[str]) -
     return [c for c in state.schema.names if c not in fixed and c not in dynamic] + dynamic
 
 
+def _partition_value(state: TableState, column: str, value: Text) -> str:
+    kind = duckdb_type(state.schema.field(column).type, column)
+    return exact_cast(value.sql, kind, f"{state.path}: partition column {column}")
+
+
 def _static_partition(session: Session, statement: Insert, state: TableState) -> Sequence[str]:
     """The partition path that a fully static PARTITION clause names; it is overwritten even by no rows."""
     statement = _in_duckdb(statement) if statement.spark else statement
-    fixed = {_table_column(name, state): value.sql for name, value in statement.partition if value is not None}
+    fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}
     fields = state.config.partition_fields
     if not fields or set(fixed) != set(fields):
         return ()
-    row = ", ".join(
-        f"CAST({v} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c, v in fixed.items()
-    )
+    row = ", ".join(f"{_partition_value(state, c, v)} AS {quote(c)}" for c, v in fixed.items())
     path = partition_path_sql(state.config, state.schema, session.write_settings(state.config.properties))
     return tuple(p for (p,) in session.con.execute(f"SELECT {path} FROM (SELECT {row})").fetchall())
 
