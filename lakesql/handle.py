@@ -20,6 +20,8 @@ from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
 from lakesql.write import WriteResult, create, write
 
+RECONCILE = "hoodie.datasource.write.reconcile.schema"
+
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
 
 
@@ -98,7 +100,11 @@ class Table:
         return cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
 
     def upsert(self, data: Rows, **settings: str) -> WriteResult:
-        """Insert rows with new keys, update rows whose key is there; late rows are ignored on event-time tables."""
+        """Insert rows with new keys, update rows whose key is there; late rows are ignored on event-time tables.
+
+        As all writes of rows it takes every column of the table; TableError names those that are missing, unless
+        `hoodie.datasource.write.reconcile.schema` is true, which makes them NULL.
+        """
         return self._write(data, "upsert", settings)
 
     def insert(self, data: Rows, **settings: str) -> WriteResult:
@@ -125,8 +131,11 @@ class Table:
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
         cur = self._con.cursor()
+        now = self.state
         with registered(cur, data) as name:
-            return write(cur, self.state, f"SELECT * FROM {name}", operation=operation, settings=settings)
+            if operation != "delete":
+                _require_every_column(now, cur.table(name).columns, settings)
+            return write(cur, now, f"SELECT * FROM {name}", operation=operation, settings=settings)
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""
@@ -139,6 +148,21 @@ class Table:
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""
         return inspect.files(self.state, as_of)
+
+
+def _require_every_column(now: state.TableState, given: Sequence[str], settings: Mapping[str, str]) -> None:
+    """TableError when rows lack columns of the table, which would become NULL; missing keys are `write`'s to refuse."""
+    if str(settings.get(RECONCILE, now.config.properties.get(RECONCILE, ""))).lower() == "true":
+        return
+    names = {name.lower() for name in given}
+    keys = {f.split(".")[0] for f in (*now.config.record_key_fields, *now.config.partition_fields)}
+    missing = [c for c in now.schema.names if c.lower() not in names]
+    if missing and not keys & set(missing):
+        raise TableError(
+            f"{now.path}: the rows lack the column{'s' * (len(missing) > 1)} {', '.join(missing)} of the table; a write "
+            "replaces whole rows. Add them to the rows, NULL where that is meant, or fill them with NULL by the setting "
+            f"{RECONCILE}=true. Nothing was written."
+        )
 
 
 @contextmanager
