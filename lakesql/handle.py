@@ -80,6 +80,7 @@ class Table:
     def changes(self, begin: str, end: str | None = None, kind: str = "latest_state") -> pa.RecordBatchReader:
         """The latest state of the rows changed in (begin, end]: completion times, version 6: instants; or 'earliest'.
 
+        An instant stands for the time it completed, so `changes(result.instant)` gives what came after that write.
         Raises TableError when cleaning or archiving has eaten the range, naming the earliest safe start.
         """
         if kind != "latest_state":

@@ -168,7 +168,7 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     try:
         stats = _write_files(road, now, plan, targets, tagged, txn)
         body = commit.metadata_of(txn, stats, json.dumps(now.avro, separators=(",", ":")), road.extra, replaced)
-        commit.complete(txn, now, body, touched, road.clock, road.zone)
+        completed = commit.complete(txn, now, body, touched, road.clock, road.zone)
     except CommitUnknown:
         raise
     except BaseException:
@@ -179,6 +179,7 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     return replace(
         result,
         instant=txn.instant,
+        completed=completed,
         action=txn.action,
         files_written=len(stats),
         bytes_written=sum(s.file_size_in_bytes or 0 for s in stats),

@@ -331,3 +331,27 @@ def test_config_reaches_duckdb(tmp_path):
 
 def test_connection_shows_what_it_is(con, tmp_path):
     assert repr(con) == f"<lakesql.Connection: 0 tables, warehouse {tmp_path}/lake>"
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_changes_after_a_write_are_named_by_its_instant_or_its_completion_time(con, version):
+    con.sql(
+        "CREATE TABLE t (id INT, v INT) USING hudi "
+        f"TBLPROPERTIES (primaryKey = 'id', 'hoodie.write.table.version' = '{version}')"
+    )
+    row = con.sql("INSERT INTO t VALUES (1, 1)").to_arrow_table().to_pylist()[0]
+    first = con.last_result
+    assert (
+        row["completed"] == first.completed == (first.instant if version == 6 else max(first.completed, first.instant))
+    )
+    assert all_rows(con, f"t_changes('{first.instant}')", "id") == []
+    con.sql("INSERT INTO t VALUES (2, 2)")
+    second = con.last_result
+    con.sql("INSERT INTO t VALUES (3, 3)")
+    for begin, end in ((first.instant, second.instant), (first.completed, second.completed)):
+        assert all_rows(con, f"t_changes('{begin}')", "id") == [(2,), (3,)]
+        assert all_rows(con, f"t_changes('{begin}', '{end}')", "id") == [(2,)]
+        assert all_rows(con, f"hudi_incremental('t', from_instant := '{begin}', to_instant := '{end}')", "id") == [(2,)]
+        assert con.table("t").changes(begin, end).read_all().num_rows == 1
+    con.sql("DELETE FROM t WHERE id = 9")
+    assert con.last_result.completed is None
