@@ -21,7 +21,7 @@ from lakesql.errors import LakeError, SQLError, TableError, Unsupported
 from lakesql.handle import Table
 from lakesql.sql import changes, ddl, dialect, python_objects, views
 from lakesql.sql.functions import instance_of
-from lakesql.sql.lexer import Piece, Token, split
+from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.merge_into import DUPLICATES, POLICIES
 from lakesql.sql.nodes import (
     CreateTable,
@@ -29,6 +29,7 @@ from lakesql.sql.nodes import (
     DropTable,
     Insert,
     Merge,
+    Name,
     Passed,
     ResetSetting,
     SetSetting,
@@ -134,25 +135,36 @@ class Connection:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()
             self._finished = False
-        script = rewrite(text, session.path_of)
+        script = rewrite(text, self._path_of)
         pieces = split(script)
         if len(pieces) != 1 and self._all_passed(script, pieces):
+            views.refresh(session, _named(pieces))
             return self._passed(script, pieces, params, method)
         for piece in pieces[:-1]:
             self._one(script, piece, None, "execute")
             session.drain()
         return self._one(script, pieces[-1], params, method, alone=len(pieces) == 1)
 
+    def _path_of(self, name: Name) -> str | None:
+        """The path of the Hudi table a name means; for a name not known the warehouse folder is looked at again."""
+        path = self._session.path_of(name)
+        if path is None and name and views.refresh(self._session, {name[-1].lower()}):
+            path = self._session.path_of(name)
+        return path
+
+    def _is_hudi(self, name: Name) -> bool:
+        return self._path_of(name) is not None
+
     def _all_passed(self, script: str, pieces: Sequence[Piece]) -> bool:
         """Whether DuckDB can have the script as it is."""
         try:
-            found = [parse(script, piece, self._session.is_hudi) for piece in pieces]
+            found = [parse(script, piece, self._is_hudi) for piece in pieces]
         except LakeError:
             return False  # it may be about a table that an earlier statement makes or drops
         return all(isinstance(s, Passed) for s in found) and not any(map(_has_backticks, pieces))
 
     def _one(self, script: str, piece: Piece, params: Parameters, method: str, alone: bool = False) -> Any:
-        statement = parse(script, piece, self._session.is_hudi)
+        statement = parse(script, piece, self._is_hudi)
         if isinstance(statement, Passed) and alone and not _has_backticks(piece):
             return self._passed(script, [piece], params, method)
         if isinstance(statement, Passed):
@@ -169,12 +181,22 @@ class Connection:
         if params and method == "sql":
             run = partial(run, params=params)
         arguments = (query, params) if params and method == "execute" else (query,)
+        if [t.word for t in words[:2]] == ["SHOW", "TABLES"] or [t.word for t in words[:3]] == [
+            "SHOW",
+            "ALL",
+            "TABLES",
+        ]:
+            views.refresh(self._session)
         try:
-            return python_objects.call(run, arguments, words)
+            try:
+                return python_objects.call(run, arguments, words)
+            except CatalogException as error:
+                # Perhaps another connection has made the table meanwhile. A single statement has done nothing yet.
+                if len(pieces) > 1 or not views.refresh(self._session, _named(pieces)):
+                    raise self._problem(error, words) from error
+                return python_objects.call(run, arguments, words)
         except InvalidInputException as error:
             raise self._session.cause(error) from error
-        except CatalogException as error:
-            raise self._problem(error, words) from error
 
     def _problem(self, error: DuckDBError, words: Sequence[Token]) -> Exception:
         """The reason why a table of the warehouse has no view, when the statement names it."""
@@ -246,7 +268,10 @@ class Connection:
 
     def table(self, name: str) -> Table:
         """The Hudi table of that name, or at that path, for use without SQL."""
-        path = self._session.instance.path_of(name) or name
+        path = self._session.instance.path_of(name)
+        if path is None and views.refresh(self._session, {name.lower()}):
+            path = self._session.instance.path_of(name)
+        path = path or name
         return Table(open_storage(path), self._config)
 
     def cursor(self) -> "Connection":
@@ -275,6 +300,11 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
+
+
+def _named(pieces: Sequence[Piece]) -> set[str]:
+    """Every identifier of some statements, in lower case."""
+    return {t.name.lower() for piece in pieces for t in piece.tokens if t.kind in IDENTIFIERS}
 
 
 def _has_backticks(piece: Piece) -> bool:

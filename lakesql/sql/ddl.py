@@ -19,7 +19,7 @@ from lakesql.sql.results import message_sql, pairs_sql, write_sql
 from lakesql.sql.session import Session
 from lakesql.storage import Storage, open_storage
 from lakesql.table.names import literal, quote
-from lakesql.table.state import PROPERTIES, TableState, load
+from lakesql.table.state import PROPERTIES, TableState, load, read_config
 from lakesql.write import create
 
 _SYNONYMS = {
@@ -125,6 +125,8 @@ def create_table(session: Session, statement: CreateTable) -> str:
     options = options_of(statement, name)
     storage = open_storage(path)
     there = storage.stat(PROPERTIES) is not None
+    is_mor = read_config(storage).is_mor if there else options.type in ("mor", "merge_on_read")
+    views.require_free(session, name, is_mor)
     if there:
         return _register(session, statement, name, storage, options)
     if not statement.columns and statement.query is None:

@@ -355,3 +355,52 @@ def test_changes_after_a_write_are_named_by_its_instant_or_its_completion_time(c
         assert con.table("t").changes(begin, end).read_all().num_rows == 1
     con.sql("DELETE FROM t WHERE id = 9")
     assert con.last_result.completed is None
+
+
+# ---------------------------------------------------------------- tables that others make
+
+
+def test_table_made_elsewhere_is_found_when_it_is_named(con, tmp_path):
+    elsewhere = {
+        "a": "SELECT id FROM a",
+        "b": "INSERT INTO b SELECT 'b', 'sf', 2, 10",
+        "c": "SELECT id FROM c TIMESTAMP AS OF '2999-01-01'",
+        "d": "CREATE TABLE copy AS SELECT 1; SELECT id FROM d",
+        "e": "UPDATE E SET v = 3",
+    }
+    for name, sql in elsewhere.items():
+        create(tmp_path / "lake" / name, Kind("mor", 9)).insert(rows(("a", "sf", 1, 10)))
+        assert con.sql(sql).fetchall(), sql
+    create(tmp_path / "lake" / "f", Kind("cow", 9))
+    assert ("f",) in con.sql("SHOW TABLES").fetchall()
+    create(tmp_path / "lake" / "g", Kind("cow", 9)).insert(rows(("a", "sf", 1, 10)))
+    assert con.table("g").read().read_all().num_rows == 1
+    assert set(con.tables) == {"a", "b", "c", "d", "e", "f", "g"}
+
+
+def test_table_found_inside_a_transaction_that_is_rolled_back_is_found_again(con, tmp_path):
+    con.sql("BEGIN")
+    create(tmp_path / "lake" / "a", Kind("mor", 9)).insert(rows(("a", "sf", 1, 10)))
+    assert all_rows(con, "a") == [("a", 1, 10, "sf")]
+    con.rollback()
+    assert all_rows(con, "a") == [("a", 1, 10, "sf")]
+
+
+def test_folder_of_a_table_without_its_properties_is_told_when_its_name_is_used(tmp_path):
+    create(tmp_path / "lake" / "bad", Kind("cow", 9)).insert(rows(("a", "sf", 1, 10)))
+    properties = tmp_path / "lake" / "bad" / ".hoodie" / "hoodie.properties"
+    properties.rename(tmp_path / "kept")
+    with lakesql.connect(warehouse=str(tmp_path / "lake")) as con:
+        for sql in ("SELECT * FROM bad", "INSERT INTO bad VALUES (1)", "DELETE FROM bad"):
+            with pytest.raises(TableError, match=r"hoodie\.properties is missing from it"):
+                con.sql(sql)
+        (tmp_path / "kept").rename(properties)
+        assert all_rows(con, "bad") == [("a", 1, 10, "sf")]
+
+
+def test_table_with_a_backup_of_its_properties_alone_is_read(tmp_path):
+    create(tmp_path / "lake" / "t", Kind("cow", 9)).insert(rows(("a", "sf", 1, 10)))
+    properties = tmp_path / "lake" / "t" / ".hoodie" / "hoodie.properties"
+    properties.rename(str(properties) + ".backup")
+    with lakesql.connect(warehouse=str(tmp_path / "lake")) as con:
+        assert all_rows(con, "t") == [("a", 1, 10, "sf")]

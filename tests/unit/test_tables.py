@@ -193,3 +193,56 @@ def test_settings_of_the_table_reach_its_writes(con):
 def test_wrong_settings_are_refused_when_set(con, sql, error):
     with pytest.raises(error):
         con.sql(sql)
+
+
+# ---------------------------------------------------------------- names of views
+
+_NEW = "CREATE TABLE {} (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', type = '{}')"
+
+
+@pytest.mark.parametrize(
+    ("there", "kind", "new", "message"),
+    [
+        ("m", "mor", "m_ro", "m_ro is a view of the table m (its read-optimized rows)"),
+        ("m", "mor", "M_RT", "M_RT is a view of the table m"),
+        ("m", "cow", "m_incremental", "m_incremental is a view of the table m (its changes)"),
+        ("m", "cow", "m_changes", "m_changes is a view of the table m (its changes)"),
+        (
+            "m_incremental",
+            "cow",
+            "m",
+            "its view m_incremental (its changes) would have the name of the table m_incremental",
+        ),
+    ],
+)
+def test_name_that_would_hide_a_view_of_another_table_is_refused(con, there, kind, new, message):
+    con.sql(_NEW.format(there, kind))
+    with pytest.raises(TableError) as caught:
+        con.sql(_NEW.format(new, "cow"))
+    assert message in str(caught.value)
+    assert list(con.tables) == [there]
+
+
+def test_name_with_an_ending_of_merge_on_read_views_is_free_beside_copy_on_write(con):
+    con.sql(_NEW.format("c", "cow"))
+    con.sql(_NEW.format("c_ro", "cow"))
+    con.sql("DROP TABLE c")
+    assert list(con.tables) == ["c_ro"]
+    assert con.sql("SELECT id FROM c_ro").fetchall() == []
+
+
+def test_dropped_table_leaves_tables_and_views_that_are_not_its_own(con, tmp_path):
+    con.sql(_NEW.format("c_ro", "cow"))
+    create(tmp_path / "lake" / "c", Kind("mor", 9)).insert(rows(("a", "sf", 1, 10)))
+    assert all_rows(con, "c") == all_rows(con, "c_rt")
+    con.sql("DROP TABLE c")
+    con.sql("INSERT INTO c_ro VALUES (1)")
+    assert con.sql("SELECT id FROM c_ro").fetchall() == [(1,)]
+
+
+def test_view_that_was_hidden_by_a_dropped_table_comes_back(con, tmp_path):
+    con.sql(_NEW.format("c_ro", "cow"))
+    create(tmp_path / "lake" / "c", Kind("mor", 9)).insert(rows(("a", "sf", 1, 10)))
+    assert len(all_rows(con, "c")) == 1
+    con.sql("DROP TABLE c_ro")
+    assert all_rows(con, "c_ro") == [("a", 1, 10, "sf")]
