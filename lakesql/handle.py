@@ -18,7 +18,8 @@ from lakesql.table import inspect, state
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
-from lakesql.write import WriteResult, create, write
+from lakesql.write import WriteResult, create, retried, with_attempts, write
+from lakesql.write.settings import parse_settings
 
 RECONCILE = "hoodie.datasource.write.reconcile.schema"
 
@@ -124,11 +125,16 @@ class Table:
         """Delete rows by key (data with the key and partition columns) or by a SQL condition (a text)."""
         if not isinstance(what, str):
             return self._write(what, "delete", settings)
-        now = self.state
         cur = self._con.cursor()
-        sql = to_sql(cur, plan_read(now))
-        rows = f"SELECT *, 'delete' AS __op FROM ({sql}) WHERE {what}"
-        return write(cur, now, rows, operation="delete", settings=settings)
+        cur.execute("SET TimeZone = 'UTC'")
+
+        def attempt() -> WriteResult:
+            now = self.state
+            rows = f"SELECT *, 'delete' AS __op FROM ({to_sql(cur, plan_read(now))}) WHERE {what}"
+            return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
+
+        limits = parse_settings(settings)
+        return with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
         cur = self._con.cursor()

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
 import duckdb
+import pyarrow as pa
 from duckdb import CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
@@ -44,7 +46,9 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
-from lakesql.write import WriteResult
+from lakesql.table.state import read_config
+from lakesql.write import WriteResult, retried, with_attempts
+from lakesql.write.settings import RETRIES, parse_settings
 
 _CHANGES: dict[type, Callable[[Session, Any], WriteResult]] = {
     Merge: changes.merge,
@@ -222,7 +226,7 @@ class Connection:
             bound(session, statement, params, piece.tokens) as given,
             python_objects.visible(session.con, piece.tokens),
         ):
-            result = _CHANGES[type(statement)](session, given)
+            result = _repeated(session, given, piece.tokens)
         session.last_result = result
         return write_sql(result)
 
@@ -249,6 +253,61 @@ class Connection:
     def rowcount(self) -> int:
         """As DuckDB gives it, -1 when unknown."""
         return self.duckdb.rowcount
+
+    def register(self, view_name: str, python_object: Any) -> Self:
+        """Let a name mean a data frame or Arrow object on this connection, as DuckDB does."""
+        self.duckdb.register(view_name, python_object)
+        if python_objects.is_rereadable(python_object):
+            self._session.rereadable.add(view_name.lower())
+        return self
+
+    def unregister(self, view_name: str) -> Self:
+        """Take a name of `register` back."""
+        self.duckdb.unregister(view_name)
+        self._session.rereadable.discard(view_name.lower())
+        return self
+
+    def executemany(self, query: str, parameters: Sequence[Parameters]) -> Self:
+        """Run a statement once for each set of parameters. On a Hudi table each of them is a commit."""
+        for values in parameters:
+            self.execute(query, values)
+        return self
+
+    def df(self) -> Any:
+        """The remaining rows of the last `execute` as a pandas data frame."""
+        return self.duckdb.df()
+
+    def fetchdf(self) -> Any:
+        """As `df`."""
+        return self.duckdb.df()
+
+    def pl(self) -> Any:
+        """The remaining rows of the last `execute` as a polars data frame."""
+        return import_module("polars").from_arrow(self.arrow())
+
+    def arrow(self) -> pa.Table:
+        """The remaining rows of the last `execute` as an Arrow table."""
+        con: Any = self.duckdb
+        return con.to_arrow_table() if hasattr(con, "to_arrow_table") else con.fetch_arrow_table()  # DuckDB 1
+
+    def fetch_arrow_table(self) -> pa.Table:
+        """As `arrow`."""
+        return self.arrow()
+
+    def to_arrow_table(self) -> pa.Table:
+        """As `arrow`."""
+        return self.arrow()
+
+    def to_arrow_reader(self, batch_size: int = 1_000_000) -> pa.RecordBatchReader:
+        """The remaining rows of the last `execute` as Arrow record batches."""
+        con: Any = self.duckdb
+        if hasattr(con, "to_arrow_reader"):
+            return con.to_arrow_reader(batch_size)
+        return con.fetch_record_batch(batch_size)  # DuckDB 1
+
+    def fetchnumpy(self) -> Any:
+        """The remaining rows of the last `execute` as a dict of NumPy arrays."""
+        return self.duckdb.fetchnumpy()
 
     def begin(self) -> Self:
         """Begin a transaction of DuckDB: reads of Hudi tables are repeatable in it, writes are refused."""
@@ -278,7 +337,9 @@ class Connection:
         """Another connection to the same database, for another thread; settings are copied."""
         old = self._session
         con = old.con.cursor()
-        session = replace(old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None)
+        session = replace(
+            old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None, rereadable=set()
+        )
         if _needs_own_views(session):
             for name, path in old.instance.tables().items():
                 views.add(session, name, path)
@@ -300,6 +361,17 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
+
+
+def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> WriteResult:
+    """Run a change, and run it again on the newest snapshot when another writer was faster."""
+    storage = session.instance.storage(session.require_path(statement.target))
+
+    def limits() -> tuple[int, int]:
+        config = parse_settings(session.write_settings(read_config(storage).properties))
+        return config.lock_wait_ms, 0 if python_objects.reads_stream(session, words) else config.retries
+
+    return with_attempts(*retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits))
 
 
 def _named(pieces: Sequence[Piece]) -> set[str]:
@@ -325,8 +397,8 @@ def _set(session: Session, statement: SetSetting) -> str:
         raise Unsupported(
             f"setting {key} is obsolete. SET {changes.INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'."
         )
-    if key.startswith("lakesql.") and key != DUPLICATES:
-        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES}.")
+    if key.startswith("lakesql.") and key not in (DUPLICATES, RETRIES):
+        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES} and {RETRIES}.")
     if key == DUPLICATES and value.lower() not in POLICIES:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(POLICIES)}.")
     session.settings[key] = value

@@ -16,6 +16,9 @@ DEFAULT_CODEC = "zstd"
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
 
 DUPLICATE_POLICIES = ("none", "drop", "fail")
+RETRIES = "lakesql.write.retries"
+"""How often a statement that lost against another writer is run again."""
+
 NON_GLOBAL_INDEXES = ("", "SIMPLE", "BLOOM", "INMEMORY")
 
 
@@ -34,6 +37,7 @@ class WriteConfig:
     bloom_fpp: float = 1e-9
     bloom_max_entries: int = 100_000
     lock_wait_ms: int = 60_000
+    retries: int = 5
     duplicates: str = "none"
     combine_before_insert: bool = False
     timezone: str = ""
@@ -120,6 +124,7 @@ _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bloom_fpp": ("hoodie.index.bloom.fpp", _fraction),
     "bloom_max_entries": ("hoodie.bloom.index.filter.dynamic.max.entries", _size(1)),
     "lock_wait_ms": ("hoodie.write.lock.wait_time_ms", _size(0)),
+    "retries": (RETRIES, _size(0)),
     "duplicates": ("hoodie.datasource.insert.dup.policy", _one_of(*DUPLICATE_POLICIES)),
     "combine_before_insert": ("hoodie.combine.before.insert", _flag),
     "timezone": ("hoodie.table.timeline.timezone", _one_of("utc", "local")),

@@ -181,7 +181,9 @@ def test_temporary_tables_of_the_connection_are_sources(trips):
     assert all_rows(trips) == AB[1:]
 
 
-def test_row_changed_by_another_writer_meanwhile_is_a_conflict_not_a_lost_update(trips, monkeypatch):
+@pytest.fixture
+def rival(trips, monkeypatch):
+    """Makes another writer change row a between the computing and the writing of the next statement's rows."""
     other = trips.cursor()
 
     def late_write(*arguments, **options):
@@ -189,12 +191,67 @@ def test_row_changed_by_another_writer_meanwhile_is_a_conflict_not_a_lost_update
         other.sql("UPDATE trips SET v = 100 WHERE id = 'a'")
         return write(*arguments, **options)
 
-    monkeypatch.setattr(changes, "write", late_write)
+    return lambda: monkeypatch.setattr(changes, "write", late_write)
+
+
+UPDATE_A = "UPDATE trips SET v = v + 1 WHERE id = 'a'"
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        (UPDATE_A, [("a", 101, 10, "sf"), AB[1]]),
+        ("DELETE FROM trips WHERE v = 1", [("a", 100, 10, "sf"), AB[1]]),
+        (
+            "MERGE INTO trips t USING (SELECT * FROM trips) s ON t.id = s.id WHEN MATCHED AND t.id = 'a' THEN UPDATE "
+            "SET v = s.v * 2",
+            [("a", 200, 10, "sf"), AB[1]],
+        ),
+    ],
+)
+def test_statement_that_lost_against_another_writer_is_run_again_on_the_new_rows(trips, rival, sql, rows):
+    rival()
+    trips.sql(sql)
+    assert all_rows(trips) == rows
+    assert any("Run again once" in note for note in trips.last_result.notes)
+
+
+def test_no_retries_make_a_lost_race_a_conflict_not_a_lost_update(trips, rival):
+    trips.sql("SET lakesql.write.retries = 0")
+    rival()
     with pytest.raises(CommitConflict):
-        trips.sql("UPDATE trips SET v = v + 1 WHERE id = 'a'")
+        trips.sql(UPDATE_A)
     assert all_rows(trips) == [("a", 100, 10, "sf"), AB[1]]
-    trips.sql("UPDATE trips SET v = v + 1 WHERE id = 'a'")
+    trips.sql(UPDATE_A)
     assert all_rows(trips)[0][1] == 101
+
+
+def test_statement_over_a_stream_is_not_run_again(trips, rival):
+    new = pa.table({"id": ["a"], "v": [7]})
+    sql = "MERGE INTO trips t USING new s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v"
+    trips.duckdb.register("new", pa.RecordBatchReader.from_batches(new.schema, new.to_batches()))
+    rival()
+    with pytest.raises(CommitConflict):
+        trips.sql(sql)
+    trips.duckdb.unregister("new")
+    trips.register("new", new)
+    rival()
+    trips.sql(sql)
+    assert all_rows(trips)[0][1] == 7
+
+
+def test_late_rows_leave_a_note_that_names_the_way_to_force_them(trips):
+    trips.sql("UPDATE trips SET v = 5, ts = 1")
+    assert trips.last_result.rows_ignored == 2
+    assert trips.last_result.notes == (
+        "2 rows were ignored as late: the stored row has a larger ordering value (ts). To force them, give a larger "
+        "value of ts, or DELETE the stored row and INSERT the new one.",
+    )
+    trips.sql("DELETE FROM trips WHERE id = 'nobody'")
+    assert trips.last_result.notes == ()
+    trips.table("trips").upsert(pa.table({"id": ["a"], "v": [9], "ts": [11], "city": ["sf"]}))
+    result = trips.table("trips").upsert(pa.table({"id": ["a"], "v": [9], "ts": [9], "city": ["sf"]}))
+    assert result.notes[0].startswith("1 row was ignored as late")
 
 
 def test_interruption_leaves_the_table_and_the_connection_as_they_were(trips, monkeypatch):

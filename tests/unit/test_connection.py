@@ -404,3 +404,32 @@ def test_table_with_a_backup_of_its_properties_alone_is_read(tmp_path):
     properties.rename(str(properties) + ".backup")
     with lakesql.connect(warehouse=str(tmp_path / "lake")) as con:
         assert all_rows(con, "t") == [("a", 1, 10, "sf")]
+
+
+# ---------------------------------------------------------------- the rest of DuckDB's connection
+
+
+@pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")
+def test_results_come_out_as_from_a_duckdb_connection(trips):
+    sql = "SELECT id, v FROM trips ORDER BY id"
+    assert trips.execute(sql).df().to_dict("list") == {"id": ["a", "b"], "v": [1, 2]}
+    assert trips.execute(sql).fetchdf().shape == (2, 2)
+    assert trips.execute(sql).arrow().to_pydict() == {"id": ["a", "b"], "v": [1, 2]}
+    assert trips.execute(sql).fetch_arrow_table().num_rows == trips.execute(sql).to_arrow_table().num_rows == 2
+    assert trips.execute(sql).to_arrow_reader().read_all().num_rows == 2
+    assert list(trips.execute(sql).fetchnumpy()["v"]) == [1, 2]
+    assert trips.execute("DELETE FROM trips").arrow().column("rows_deleted").to_pylist() == [2]
+
+
+def test_executemany_runs_a_statement_for_each_set_of_parameters(trips):
+    trips.executemany("INSERT INTO trips VALUES (?, ?, 1, 'la')", [["c", 3], ["d", 4]])
+    assert all_rows(trips)[2:] == [("c", 3, 1, "la"), ("d", 4, 1, "la")]
+
+
+def test_registered_objects_are_sources_until_they_are_unregistered(trips):
+    trips.register("new rows", pa.table({"id": ["c"], "v": [3], "ts": [1], "city": ["la"]}))
+    trips.execute('INSERT INTO trips SELECT * FROM "new rows"')
+    assert len(all_rows(trips)) == 3
+    trips.unregister("new rows")
+    with pytest.raises(LakeError):
+        trips.execute('INSERT INTO trips SELECT * FROM "new rows"')
