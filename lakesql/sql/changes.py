@@ -24,6 +24,7 @@ from lakesql.sql import dialect
 from lakesql.sql.merge_into import DUPLICATES, STAGE, Compiled, compile_delete, compile_merge, compile_update
 from lakesql.sql.merge_names import Target, require_plain_keys
 from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
+from lakesql.sql.options import INSERT_OPERATION
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
 from lakesql.sql.session import Session
 from lakesql.table.exact import exact_cast, refusal
@@ -32,7 +33,6 @@ from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
 from lakesql.write import WriteResult, write
 
-INSERT_OPERATION = "hoodie.spark.sql.insert.into.operation"
 _WRITE_OPERATION = "hoodie.datasource.write.operation"
 _INSERT_OPERATIONS = ("insert", "upsert", "bulk_insert")
 _OVERWRITE_MODES = ("hoodie.datasource.overwrite.mode", OVERWRITE_MODE)

@@ -19,12 +19,11 @@ import pyarrow as pa
 from duckdb import CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
-from lakesql.errors import LakeError, SQLError, TableError, Unsupported
+from lakesql.errors import LakeError, TableError
 from lakesql.handle import Table
-from lakesql.sql import changes, ddl, dialect, python_objects, views
+from lakesql.sql import changes, ddl, dialect, python_objects, settings, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
-from lakesql.sql.merge_into import DUPLICATES, POLICIES
 from lakesql.sql.nodes import (
     CreateTable,
     Delete,
@@ -41,14 +40,14 @@ from lakesql.sql.nodes import (
     Update,
 )  # fmt: skip
 from lakesql.sql.parameters import Parameters, bound
-from lakesql.sql.results import pairs_sql, write_sql
+from lakesql.sql.results import write_sql
 from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
 from lakesql.table.state import read_config
 from lakesql.write import WriteResult, retried, with_attempts
-from lakesql.write.settings import RETRIES, parse_settings
+from lakesql.write.settings import parse_settings
 
 _CHANGES: dict[type, Callable[[Session, Any], WriteResult]] = {
     Merge: changes.merge,
@@ -62,7 +61,6 @@ _TABLES: dict[type, Callable[[Session, Any], str]] = {
     DropTable: ddl.drop_table,
     ShowProperties: ddl.show_properties,
 }
-_OBSOLETE = ("hoodie.sql.insert.mode", "hoodie.sql.bulk.insert.enable")
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
 
@@ -77,9 +75,9 @@ def connect(
     `database`: a DuckDB file, or memory; `config`: DuckDB's settings. With `read_only` neither the database file nor a
     Hudi table can be changed.
     """
-    settings = dict(config or {})
+    options = dict(config or {})
     in_memory = database == ":memory:"
-    con = duckdb.connect(database, read_only=read_only and not in_memory, config=settings)
+    con = duckdb.connect(database, read_only=read_only and not in_memory, config=options)
     try:
         name = con.execute("SELECT current_database()").fetchall()[0][0]
         session = Session(con, instance_of(con), open_storage(warehouse).uri, read_only, name, in_memory)
@@ -87,7 +85,7 @@ def connect(
     except BaseException:
         con.close()
         raise
-    return Connection(session, {k: str(v) for k, v in settings.items() if k in _HANDLE_CONFIG})
+    return Connection(session, {k: str(v) for k, v in options.items() if k in _HANDLE_CONFIG})
 
 
 class Connection:
@@ -213,9 +211,9 @@ class Connection:
         session = self._session
         session.drain()
         if isinstance(statement, SetSetting):
-            return _set(session, statement)
+            return settings.set_setting(session, statement)
         if isinstance(statement, ResetSetting):
-            return _reset(session, statement)
+            return settings.reset_setting(session, statement)
         if type(statement) in _TABLES:
             with python_objects.visible(session.con, piece.tokens):
                 return _TABLES[type(statement)](session, statement)
@@ -387,26 +385,3 @@ def _needs_own_views(session: Session) -> bool:
     """Views of a read-only database are TEMP, which other connections do not see."""
     sql = "SELECT readonly FROM duckdb_databases() WHERE database_name = current_database()"
     return bool(session.con.execute(sql).fetchall()[0][0])
-
-
-def _set(session: Session, statement: SetSetting) -> str:
-    key, value = statement.key, statement.value
-    if value is None:
-        return pairs_sql([(key, session.settings.get(key))])
-    if key in _OBSOLETE:
-        raise Unsupported(
-            f"setting {key} is obsolete. SET {changes.INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'."
-        )
-    if key.startswith("lakesql.") and key not in (DUPLICATES, RETRIES):
-        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES} and {RETRIES}.")
-    if key == DUPLICATES and value.lower() not in POLICIES:
-        raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(POLICIES)}.")
-    session.settings[key] = value
-    return pairs_sql([(key, value)])
-
-
-def _reset(session: Session, statement: ResetSetting) -> str:
-    gone = list(session.settings) if statement.key is None else [statement.key]
-    for key in gone:
-        session.settings.pop(key, None)
-    return pairs_sql([(key, None) for key in gone])

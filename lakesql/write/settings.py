@@ -49,7 +49,7 @@ def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
     _refuse(settings)
     values: dict[str, Any] = {}
     for field in fields(WriteConfig):
-        name, parse = _NAMES[field.name]
+        name, parse = _BY_FIELD[field.name]
         if name in settings:
             try:
                 values[field.name] = parse(str(settings[name]).strip())
@@ -74,9 +74,16 @@ def _refuse(settings: Mapping[str, str]) -> None:
         )
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+
+
 def _size(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text)
+        value = _whole(text)
         if value < minimum:
             raise ValueError(f"must be at least {minimum}")
         return value
@@ -85,7 +92,10 @@ def _size(minimum: int) -> Callable[[str], int]:
 
 
 def _fraction(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
     if not 0 < value < 1:
         raise ValueError("must lie between 0 and 1")
     return value
@@ -112,9 +122,9 @@ def _codec(text: str) -> str:
     return CODECS[text.lower()]
 
 
-_NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
+_BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_file_bytes": ("hoodie.parquet.max.file.size", _size(1)),
-    "small_file_bytes": ("hoodie.parquet.small.file.limit", int),
+    "small_file_bytes": ("hoodie.parquet.small.file.limit", _whole),
     "small_file_candidates": ("hoodie.merge.small.file.group.candidates.limit", _size(0)),
     "insert_split_rows": ("hoodie.copyonwrite.insert.split.size", _size(1)),
     "record_bytes": ("hoodie.copyonwrite.record.size.estimate", _size(1)),
@@ -130,3 +140,6 @@ _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "timezone": ("hoodie.table.timeline.timezone", _one_of("utc", "local")),
     "bare_complex_keys": ("hoodie.write.complex.keygen.new.encoding", _flag),
 }
+
+SETTINGS = frozenset(name for name, _ in _BY_FIELD.values())
+"""The settings that have a meaning for a write."""

@@ -72,9 +72,8 @@ def test_insert_follows_the_operation_setting(trips):
     trips.sql("SET hoodie.spark.sql.insert.into.operation = upsert")
     trips.sql("INSERT INTO trips VALUES ('b', 6, 20, 'ny')")
     assert (trips.last_result.operation, trips.last_result.rows_updated) == ("upsert", 1)
-    trips.sql("SET hoodie.spark.sql.insert.into.operation = replace")
-    with pytest.raises(SQLError, match="INSERT INTO knows insert, upsert, bulk_insert"):
-        trips.sql("INSERT INTO trips VALUES ('b', 6, 20, 'ny')")
+    with pytest.raises(SQLError, match="'replace': use one of insert, upsert, bulk_insert"):
+        trips.sql("SET hoodie.spark.sql.insert.into.operation = replace")
     trips.sql("RESET")
     assert trips.sql("SET hoodie.spark.sql.insert.into.operation").fetchall()[0][1] is None
 

@@ -183,16 +183,95 @@ def test_settings_of_the_table_reach_its_writes(con):
 
 
 @pytest.mark.parametrize(
-    ("sql", "error"),
+    ("sql", "error", "message"),
     [
-        ("SET lakesql.merge.duplicates = 'some'", SQLError),
-        ("SET lakesql.nope = 1", SQLError),
-        ("SET hoodie.sql.insert.mode = 'strict'", Unsupported),
+        ("SET lakesql.merge.duplicates = 'some'", SQLError, "use one of error"),
+        ("SET lakesql.nope = 1", SQLError, "lakesql.nope is unknown"),
+        ("SET hoodie.sql.insert.mode = 'strict'", Unsupported, "obsolete"),
+        ("SET hoodie.table.name = 'x'", SQLError, "belongs to one table"),
+        ("SET hoodie.write.lock.wait_time_ms = abc", TableError, "'abc': must be a whole number"),
+        ("SET hoodie.index.bloom.fpp = half", TableError, "'half': must be a number"),
+        ("SET lakesql.write.retries = -1", TableError, "must be at least 0"),
+        ("SET hoodie.write.table.version = 7", SQLError, "'7': use one of 6, 8, 9"),
+        ("SET hoodie.table.type = fast", SQLError, "use one of cow, mor"),
+        ("SET hoodie.index.type = GLOBAL_SIMPLE", Unsupported, "GLOBAL_SIMPLE"),
+        (
+            "SET hoodie.spark.sql.insert.into.operaton = upsert",
+            SQLError,
+            "did you mean hoodie.spark.sql.insert.into.operation?",
+        ),
+        ("SET hoodie.Index.Type = SIMPLE", SQLError, "did you mean hoodie.index.type?"),
+        ("SET hoodie.parquet.max.filesize = 1", SQLError, "did you mean hoodie.parquet.max.file.size?"),
     ],
 )
-def test_wrong_settings_are_refused_when_set(con, sql, error):
-    with pytest.raises(error):
+def test_wrong_settings_are_refused_when_set(con, sql, error, message):
+    with pytest.raises(error) as caught:
         con.sql(sql)
+    assert message in str(caught.value)
+    assert con.sql(sql.split(" = ")[0]).fetchall()[0][1] is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hoodie.metadata.enable",
+        "hoodie.combine.before.upsert",
+        "hoodie.table.ro.file.format",
+        "hoodie.cleaner.commits.retained",
+        "hoodie.of.another.engine",
+    ],
+)
+def test_settings_meant_for_other_engines_are_taken(con, key):
+    con.sql(f"SET {key} = 'x'")
+    assert con.sql(f"SET {key}").fetchall() == [(key, "x")]
+
+
+@pytest.mark.parametrize(
+    ("property_", "error", "message"),
+    [
+        ("'hoodie.index.type' = 'BUCKET'", Unsupported, "hoodie.index.type = BUCKET"),
+        ("'hoodie.write.lock.wait_time_ms' = 'long'", TableError, "must be a whole number"),
+        (
+            "'hoodie.datasource.insert.dup.polcy' = 'fail'",
+            SQLError,
+            "did you mean hoodie.datasource.insert.dup.policy?",
+        ),
+    ],
+)
+def test_wrong_settings_in_table_properties_are_refused_when_the_table_is_made(con, property_, error, message):
+    with pytest.raises(error) as caught:
+        con.sql(f"CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (primaryKey = 'id', {property_})")
+    assert message in str(caught.value)
+    assert con.tables == {}
+
+
+def test_settings_of_the_session_say_how_tables_are_made(con):
+    for setting in (
+        "hoodie.write.table.version = 6",
+        "hoodie.datasource.write.table.type = MERGE_ON_READ",
+        "hoodie.datasource.write.recordkey.field = id",
+        "hoodie.datasource.write.hive_style_partitioning = false",
+        "hoodie.datasource.write.precombine.field = ts",
+    ):
+        con.sql(f"SET {setting}")
+    con.sql("CREATE TABLE t (id INT, ts INT, p INT) USING hudi PARTITIONED BY (p)")
+    con.sql("CREATE TABLE u USING hudi AS SELECT 1 AS id, 2 AS ts")
+    con.sql(
+        "CREATE TABLE v (k INT) USING hudi TBLPROPERTIES (type = 'cow', primaryKey = 'k', orderingFields = 'k', "
+        "'hoodie.write.table.version' = '8')"
+    )
+    t, u, v = (con.table(name).state.config for name in "tuv")
+    assert (t.version, t.is_mor, t.record_key_fields, t.ordering_fields) == (6, True, ("id",), ("ts",))
+    assert t.properties["hoodie.datasource.write.hive_style_partitioning"] == "false"
+    assert (u.version, u.is_mor) == (6, True)
+    assert (v.version, v.is_mor, v.record_key_fields) == (8, False, ("k",))
+
+
+def test_settings_of_the_session_do_not_contradict_a_table_that_is_there(con, tmp_path):
+    create(tmp_path / "far", Kind("cow", 9))
+    con.sql("SET hoodie.write.table.version = 6")
+    con.sql(f"CREATE TABLE far USING hudi LOCATION '{tmp_path}/far'")
+    assert con.table("far").state.config.version == 9
 
 
 # ---------------------------------------------------------------- names of views
