@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from lakesql.errors import TableError, Unsupported
+from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
 from lakesql.table.names import quote
@@ -98,8 +98,7 @@ class Table:
             )
         sql = to_sql(cur, plan)
         chosen = ", ".join(map(quote, columns)) if columns is not None else "*"
-        condition = f" WHERE {where}" if where else ""
-        return cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
+        return cur.sql(f"SELECT {chosen} FROM {_chosen(cur, self.path, sql, where)}").to_arrow_reader()
 
     def upsert(self, data: Rows, **settings: str) -> WriteResult:
         """Insert rows with new keys, update rows whose key is there; late rows are ignored on event-time tables.
@@ -130,7 +129,7 @@ class Table:
 
         def attempt() -> WriteResult:
             now = self.state
-            rows = f"SELECT *, 'delete' AS __op FROM ({to_sql(cur, plan_read(now))}) WHERE {what}"
+            rows = f"SELECT *, 'delete' AS __op FROM {_chosen(cur, self.path, to_sql(cur, plan_read(now)), what)}"
             return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
 
         limits = parse_settings(settings)
@@ -155,6 +154,22 @@ class Table:
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""
         return inspect.files(self.state, as_of)
+
+
+def _chosen(cur: duckdb.DuckDBPyConnection, path: str, rows: str, condition: str | None) -> str:
+    """The FROM item with the rows that meet a condition of the user; SQLError when it is none."""
+    if not condition:
+        return f"({rows})"
+    item = f"({rows}) WHERE ({condition}\n)"
+    try:
+        cur.execute(f"DESCRIBE SELECT * FROM {item}").fetchall()
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        reason = str(error).splitlines()[0].partition(": ")[2]
+        raise SQLError(
+            f"{path}: the condition {condition!r} cannot be used: {reason.rstrip('.!')}. Give a SQL condition over the "
+            "table's columns, such as \"id = 'x' AND v > 1\"."
+        ) from error
+    return item
 
 
 def _require_every_column(now: state.TableState, given: Sequence[str], settings: Mapping[str, str]) -> None:

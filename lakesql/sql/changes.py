@@ -187,8 +187,23 @@ def insert(session: Session, statement: Insert) -> WriteResult:
     operation = _operation(session, statement, state, settings)
     rows = _either_spelling(session, statement, lambda spelled: _insert_rows(session, spelled, state))
     partitions = _static_partition(session, statement, state) if statement.overwrite else ()
-    with _our_errors(session):
+    with _our_errors(session), _column_order(statement, state):
         return write(session.con, state, rows, operation=operation, settings=settings, partitions=partitions)
+
+
+@contextmanager
+def _column_order(statement: Insert, state: TableState) -> Iterator[None]:
+    """Adds to an error about a value's type in which order values without names are taken."""
+    try:
+        yield
+    except TableError as error:
+        if statement.by_name or statement.columns is not None or ", the rows give " not in str(error):
+            raise
+        fixed = {_table_column(name, state) for name, value in statement.partition if value is not None}
+        order = ", ".join(_positional_columns(statement, state, fixed))
+        raise TableError(
+            f"{error} Values without column names are taken in the order {order}; partition columns come last."
+        ) from error
 
 
 def _operation(session: Session, statement: Insert, state: TableState, settings: Mapping[str, str]) -> str:

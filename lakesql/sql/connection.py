@@ -6,6 +6,7 @@ byte for byte; a script without a statement of ours goes there in one piece. Res
 connection.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,10 +17,10 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
-from duckdb import CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
+from duckdb import BinderException, CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
-from lakesql.errors import LakeError, TableError
+from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.handle import Table
 from lakesql.sql import changes, ddl, dialect, python_objects, settings, views
 from lakesql.sql.functions import instance_of
@@ -34,7 +35,9 @@ from lakesql.sql.nodes import (
     Passed,
     ResetSetting,
     SetSetting,
+    ShowColumns,
     ShowProperties,
+    ShowTables,
     Statement,
     Truncate,
     Update,
@@ -60,6 +63,8 @@ _TABLES: dict[type, Callable[[Session, Any], str]] = {
     CreateTable: ddl.create_table,
     DropTable: ddl.drop_table,
     ShowProperties: ddl.show_properties,
+    ShowTables: ddl.show_tables,
+    ShowColumns: ddl.show_columns,
 }
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
@@ -199,11 +204,27 @@ class Connection:
                 return python_objects.call(run, arguments, words)
         except InvalidInputException as error:
             raise self._session.cause(error) from error
+        except BinderException as error:
+            raise self._problem(error, words) from error
 
     def _problem(self, error: DuckDBError, words: Sequence[Token]) -> Exception:
-        """The reason why a table of the warehouse has no view, when the statement names it."""
+        """What is behind an error of DuckDB that our tables explain better; the error itself when nothing is."""
         named = {t.name.lower() for t in words}
-        found = next((p for n, p in self._session.problems.items() if n in named), None)
+        found: Exception | None = None
+        if isinstance(error, CatalogException):
+            found = next((p for n, p in self._session.problems.items() if n in named), None)
+        text = str(error)
+        if '"query" does not support lateral' in text:
+            found = SQLError(
+                "a table function on a Hudi table takes constants, not columns of another table: the table must be known "
+                "before the statement runs. Name it as a text, and join the results."
+            )
+        elif re.search(r"is not an? table|(?i:only \w+ (?:from |into )?base table)", text):
+            for view in sorted(named):
+                if (base := views.base_of(self._session, view)) is not None:
+                    found = SQLError(
+                        f"{view} is a view of the Hudi table {base} and cannot be changed; write to {base}."
+                    )
         return found or error
 
     def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str:

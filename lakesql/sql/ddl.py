@@ -1,9 +1,12 @@
-"""CREATE TABLE ... USING hudi, DROP TABLE and SHOW TBLPROPERTIES run.
+"""CREATE TABLE ... USING hudi, DROP TABLE and SHOW run.
 
 CREATE writes hoodie.properties and makes the views; with LOCATION alone it registers a table that is there. Keys that
 say what a table is and settings for its writers (`options`) are both stored in hoodie.properties, where every engine
 finds them. Partition columns come last, as in Spark.
 """
+
+import re
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -11,7 +14,7 @@ import pyarrow as pa
 from lakesql.errors import LakeError, SQLError, TableError, Unsupported
 from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import changes, dialect, views
-from lakesql.sql.nodes import CreateTable, DropTable, ShowProperties
+from lakesql.sql.nodes import CreateTable, DropTable, ShowColumns, ShowProperties, ShowTables
 from lakesql.sql.options import Options, options_of
 from lakesql.sql.results import message_sql, pairs_sql, write_sql
 from lakesql.sql.session import Session
@@ -51,10 +54,12 @@ def create_table(session: Session, statement: CreateTable) -> str:
     session.require_no_transaction("CREATE TABLE ... USING hudi")
     schema, query = _columns(statement) if statement.query is None else _query(session, statement)
     state = _create(storage, schema, options)
+    moved = _moved_note(schema, state)
     if query is None:
         _show(session, statement, name, path)
         return message_sql(
             f"Created table {name} ({state.config.table_type}, version {state.config.version}) at {path}."
+            + (f" {moved}" if moved else "")
         )
     try:
         result = changes.bulk_insert(session, state, query)
@@ -62,8 +67,16 @@ def create_table(session: Session, statement: CreateTable) -> str:
         storage.delete_tree("")
         raise
     _show(session, statement, name, path)
+    result = replace(result, notes=(*result.notes, moved)) if moved else result
     session.last_result = result
     return write_sql(result)
+
+
+def _moved_note(given: pa.Schema, state: TableState) -> str | None:
+    """A sentence when the table has its columns in another order than they were given in."""
+    if given.names == state.schema.names:
+        return None
+    return f"Partition columns come last: the columns are {', '.join(state.schema.names)}."
 
 
 def _register(session: Session, statement: CreateTable, name: str, storage: Storage, options: Options) -> str:
@@ -196,3 +209,17 @@ def show_properties(session: Session, statement: ShowProperties) -> str:
     if statement.key is None:
         return pairs_sql(found)
     return pairs_sql([(k, v) for k, v in found if k == statement.key])
+
+
+def show_tables(session: Session, statement: ShowTables) -> str:
+    """The names that fit a pattern: `*` and `%` stand for any text, `|` separates alternatives, case does not count."""
+    views.refresh(session)
+    parts = [".*".join(map(re.escape, re.split(r"[*%]", part))) for part in statement.pattern.split("|")]
+    pattern = literal("|".join(f"(?:{part.strip()})" for part in parts))
+    return f"SELECT name FROM (SHOW TABLES) WHERE regexp_full_match(name, {pattern}, 'i')"
+
+
+def show_columns(session: Session, statement: ShowColumns) -> str:
+    """The columns of a table or view of any kind."""
+    del session
+    return f"SELECT column_name AS col_name FROM (DESCRIBE {'.'.join(map(quote, statement.target))})"

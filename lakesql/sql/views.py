@@ -86,6 +86,15 @@ def require_free(session: Session, name: str, is_mor: bool) -> None:
             )
 
 
+def base_of(session: Session, view: str) -> str | None:
+    """The table that a view for reading belongs to, None when it is no such view."""
+    known = {n.lower(): n for n in session.instance.tables()}
+    if view in known:
+        return None
+    bases = (known.get(view.removesuffix(suffix)) for suffix in _COMPANIONS if view.endswith(suffix))
+    return next((base for base in bases if base), None)
+
+
 def _meaning(suffix: str) -> str:
     return {"_ro": "its read-optimized rows", "_rt": "its snapshot"}.get(suffix, "its changes")
 

@@ -85,6 +85,16 @@ def test_insert_by_position_by_list_and_by_name(trips):
     assert all_rows(trips)[2:] == [("c", None, None, "la"), ("d", 4, None, "la"), ("e", 4, None, "la")]
 
 
+def test_type_error_of_an_insert_by_position_says_in_which_order_values_are_taken(trips):
+    with pytest.raises(TableError, match="taken in the order id, v, ts, city; partition columns come last"):
+        trips.sql("INSERT INTO trips VALUES ('sf', 'c', 3, 10)")
+    with pytest.raises(TableError, match="taken in the order id, v, ts; partition"):
+        trips.sql("INSERT INTO trips PARTITION (city = 'sf') VALUES ('c', 'x', 10)")
+    with pytest.raises(TableError) as caught:
+        trips.sql("INSERT INTO trips (id, v, ts, city) VALUES ('sf', 'c', 3, 10)")
+    assert "in the order" not in str(caught.value)
+
+
 def test_insert_with_partition_values_before_the_query(trips):
     trips.sql("INSERT INTO trips PARTITION (city = 'la') VALUES ('c', 3, 10)")
     trips.sql("INSERT INTO trips PARTITION (city) SELECT 'd', 4, 10, 'rio'")

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lakesql.errors import TableError
+from lakesql.errors import SQLError, TableError
 from tests.samples import Kind, create, rows, tuples
 
 FULL = ("a", "sf", 1, 10)
@@ -38,4 +38,15 @@ def test_missing_key_column_is_named_as_such(table):
 
 def test_delete_takes_keys_alone(table):
     table.delete(pa.table({"id": ["a"], "city": ["sf"]}))
+    assert tuples(table.read()) == []
+
+
+@pytest.mark.parametrize("condition", ["id = 'x", "nope = 1", "sum(v) > 1", "v = ", "nope(v)"])
+def test_condition_that_is_none_is_explained_without_generated_sql(table, condition):
+    for use in (table.delete, lambda c: table.read(where=c)):
+        with pytest.raises(SQLError, match="cannot be used: ") as caught:
+            use(condition)
+        assert repr(condition) in str(caught.value)
+        assert "SELECT" not in str(caught.value)
+    table.delete("v = 1 -- a comment")
     assert tuples(table.read()) == []

@@ -13,7 +13,8 @@ def test_create_table_puts_partition_columns_last_and_says_what_it_made(con, tmp
         "CREATE TABLE t (city STRING, id BIGINT COMMENT 'the key', at TIMESTAMP) USING hudi PARTITIONED BY (city) "
         "COMMENT 'trips of today' TBLPROPERTIES (primaryKey = 'ID', type = 'mor', preCombineField = 'at')"
     ).fetchall()
-    assert message == [(f"Created table t (MERGE_ON_READ, version 9) at {tmp_path}/lake/t.",)]
+    made = f"Created table t (MERGE_ON_READ, version 9) at {tmp_path}/lake/t."
+    assert message == [(f"{made} Partition columns come last: the columns are id, at, city.",)]
     assert [r[:2] for r in con.sql("DESCRIBE t").fetchall()[5:]] == [
         ("id", "BIGINT"),
         ("at", "TIMESTAMP WITH TIME ZONE"),
@@ -24,6 +25,14 @@ def test_create_table_puts_partition_columns_last_and_says_what_it_made(con, tmp
     assert properties["hoodie.record.merge.mode"] == "EVENT_TIME_ORDERING"
     assert con.sql("SHOW TBLPROPERTIES t ('hoodie.table.type')").fetchall() == [("hoodie.table.type", "MERGE_ON_READ")]
     assert con.sql("SELECT comment FROM duckdb_views() WHERE view_name = 't'").fetchall() == [("trips of today",)]
+
+
+def test_create_as_select_notes_that_partition_columns_come_last(con):
+    select = "AS SELECT 'x' AS p, 1 AS id"
+    con.sql(f"CREATE TABLE t USING hudi PARTITIONED BY (p) TBLPROPERTIES (primaryKey = 'id') {select}")
+    assert con.last_result.notes == ("Partition columns come last: the columns are id, p.",)
+    con.sql(f"CREATE TABLE u USING hudi PARTITIONED BY (id) TBLPROPERTIES (primaryKey = 'id') {select}")
+    assert con.last_result.notes == ()
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -325,3 +334,42 @@ def test_view_that_was_hidden_by_a_dropped_table_comes_back(con, tmp_path):
     assert len(all_rows(con, "c")) == 1
     con.sql("DROP TABLE c_ro")
     assert all_rows(con, "c_ro") == [("a", 1, 10, "sf")]
+
+
+# ---------------------------------------------------------------- other engines' spellings
+
+
+def test_show_tables_like_and_show_columns(trips):
+    trips.sql("CREATE TABLE plain (a INT, B INT)")
+    assert trips.sql("SHOW TABLES LIKE 'TRIP*|pl%'").fetchall()[:2] == [("plain",), ("trips",)]
+    assert trips.sql("SHOW TABLES LIKE 'trips'").fetchall() == [("trips",)]
+    assert trips.sql("SHOW TABLES LIKE 't.*'").fetchall() == []
+    assert trips.sql("SHOW COLUMNS IN trips").fetchall()[5:] == [("id",), ("v",), ("ts",), ("city",)]
+    assert trips.sql("SHOW COLUMNS FROM main.plain").fetchall() == [("a",), ("B",)]
+
+
+@pytest.mark.parametrize("name", ["delta", "iceberg", "PARQUET", "`delta`"])
+def test_other_table_formats_are_refused_by_name(con, name):
+    with pytest.raises(Unsupported, match=rf"(?i)CREATE TABLE ... USING {name.strip('`')} is not supported"):
+        con.sql(f"CREATE TABLE t (id INT) USING {name}")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO trips_incremental VALUES (1)",
+        "UPDATE trips_incremental SET v = 1",
+        "DELETE FROM TRIPS_INCREMENTAL",
+        "MERGE INTO trips_incremental USING trips USING (id) WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_write_to_a_view_of_a_table_names_the_table(trips, sql):
+    with pytest.raises(
+        SQLError, match="trips_incremental is a view of the Hudi table trips and cannot be changed; write"
+    ):
+        trips.sql(sql)
+
+
+def test_table_function_over_a_column_says_that_it_takes_constants(trips):
+    with pytest.raises(SQLError, match="takes constants, not columns of another table"):
+        trips.sql("SELECT * FROM (SELECT 'trips' AS t) x, hudi_scan(x.t)")
