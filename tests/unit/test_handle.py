@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lakesql.errors import SQLError, TableError
+from lakesql.errors import FormatError, SQLError, TableError
 from tests.samples import Kind, create, rows, tuples
 
 FULL = ("a", "sf", 1, 10)
@@ -50,3 +50,15 @@ def test_condition_that_is_none_is_explained_without_generated_sql(table, condit
         assert "SELECT" not in str(caught.value)
     table.delete("v = 1 -- a comment")
     assert tuples(table.read()) == []
+
+
+@pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 8)])
+def test_empty_file_of_a_completed_commit_is_an_error_that_names_it(tmp_path, kind, version):
+    table = create(tmp_path / "empty", Kind(kind, version))
+    table.insert(rows(FULL))
+    name = table.state.timeline.completed_writes()[0].file_name
+    (tmp_path / "empty" / ".hoodie" / "timeline" / name).write_bytes(b"")
+    with pytest.raises(FormatError, match=rf"{name}: the completed (delta)?commit is empty"):
+        table.read()
+    with pytest.raises(FormatError, match="is empty"):
+        table.upsert(rows(("b", "x", 1, 10)))
