@@ -18,7 +18,10 @@ from lakesql.table import inspect, state
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
-from lakesql.write import WriteResult, create, write
+from lakesql.write import WriteResult, create, retried, with_attempts, write
+from lakesql.write.settings import parse_settings
+
+RECONCILE = "hoodie.datasource.write.reconcile.schema"
 
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
 
@@ -78,6 +81,7 @@ class Table:
     def changes(self, begin: str, end: str | None = None, kind: str = "latest_state") -> pa.RecordBatchReader:
         """The latest state of the rows changed in (begin, end]: completion times, version 6: instants; or 'earliest'.
 
+        An instant stands for the time it completed, so `changes(result.instant)` gives what came after that write.
         Raises TableError when cleaning or archiving has eaten the range, naming the earliest safe start.
         """
         if kind == "cdc":
@@ -99,21 +103,14 @@ class Table:
             )
         sql = to_sql(cur, plan)
         chosen = ", ".join(map(quote, columns)) if columns is not None else "*"
-        condition = f" WHERE {where}" if where else ""
-        with self._condition(where):
-            return cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
-
-    @contextmanager
-    def _condition(self, where: str | None) -> Iterator[None]:
-        """What DuckDB does not understand in the user's condition is our error, without the SQL around it."""
-        try:
-            yield
-        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-            text = str(error).split("\n\nLINE ")[0].strip().removesuffix("!")
-            raise SQLError(f"{self.path}: condition {where!r}: {text}. Correct the condition.") from error
+        return cur.sql(f"SELECT {chosen} FROM {_chosen(cur, self.path, sql, where)}").to_arrow_reader()
 
     def upsert(self, data: Rows, **settings: str) -> WriteResult:
-        """Insert rows with new keys, update rows whose key is there; late rows are ignored on event-time tables."""
+        """Insert rows with new keys, update rows whose key is there; late rows are ignored on event-time tables.
+
+        As all writes of rows it takes every column of the table; TableError names those that are missing, unless
+        `hoodie.datasource.write.reconcile.schema` is true, which makes them NULL.
+        """
         return self._write(data, "upsert", settings)
 
     def insert(self, data: Rows, **settings: str) -> WriteResult:
@@ -132,17 +129,24 @@ class Table:
         """Delete rows by key (data with the key and partition columns) or by a SQL condition (a text)."""
         if not isinstance(what, str):
             return self._write(what, "delete", settings)
-        now = self.state
         cur = self._con.cursor()
-        sql = to_sql(cur, plan_read(now))
-        rows = f"SELECT *, 'delete' AS __op FROM ({sql}) WHERE {what}"
-        with self._condition(what):
-            return write(cur, now, rows, operation="delete", settings=settings)
+        cur.execute("SET TimeZone = 'UTC'")
+
+        def attempt() -> WriteResult:
+            now = self.state
+            rows = f"SELECT *, 'delete' AS __op FROM {_chosen(cur, self.path, to_sql(cur, plan_read(now)), what)}"
+            return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
+
+        limits = parse_settings(settings)
+        return with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
         cur = self._con.cursor()
+        now = self.state
         with registered(cur, data) as name:
-            return write(cur, self.state, f"SELECT * FROM {name}", operation=operation, settings=settings)
+            if operation != "delete":
+                _require_every_column(now, cur.table(name).columns, settings)
+            return write(cur, now, f"SELECT * FROM {name}", operation=operation, settings=settings)
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""
@@ -155,6 +159,37 @@ class Table:
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""
         return inspect.files(self.state, as_of)
+
+
+def _chosen(cur: duckdb.DuckDBPyConnection, path: str, rows: str, condition: str | None) -> str:
+    """The FROM item with the rows that meet a condition of the user; SQLError when it is none."""
+    if not condition:
+        return f"({rows})"
+    item = f"({rows}) WHERE ({condition}\n)"
+    try:
+        cur.execute(f"DESCRIBE SELECT * FROM {item}").fetchall()
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        reason = str(error).splitlines()[0].partition(": ")[2]
+        raise SQLError(
+            f"{path}: the condition {condition!r} cannot be used: {reason.rstrip('.!')}. Give a SQL condition over the "
+            "table's columns, such as \"id = 'x' AND v > 1\"."
+        ) from error
+    return item
+
+
+def _require_every_column(now: state.TableState, given: Sequence[str], settings: Mapping[str, str]) -> None:
+    """TableError when rows lack columns of the table, which would become NULL; missing keys are `write`'s to refuse."""
+    if str(settings.get(RECONCILE, now.config.properties.get(RECONCILE, ""))).lower() == "true":
+        return
+    names = {name.lower() for name in given}
+    keys = {f.split(".")[0] for f in (*now.config.record_key_fields, *now.config.partition_fields)}
+    missing = [c for c in now.schema.names if c.lower() not in names]
+    if missing and not keys & set(missing):
+        raise TableError(
+            f"{now.path}: the rows lack the column{'s' * (len(missing) > 1)} {', '.join(missing)} of the table; a write "
+            "replaces whole rows. Add them to the rows, NULL where that is meant, or fill them with NULL by the setting "
+            f"{RECONCILE}=true. Nothing was written."
+        )
 
 
 @contextmanager

@@ -24,14 +24,15 @@ from lakesql.sql import dialect
 from lakesql.sql.merge_into import DUPLICATES, STAGE, Compiled, compile_delete, compile_merge, compile_update
 from lakesql.sql.merge_names import Target, require_plain_keys
 from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
+from lakesql.sql.options import INSERT_OPERATION
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
 from lakesql.sql.session import Session
+from lakesql.table.exact import exact_cast, refusal
 from lakesql.table.keys import partition_path_sql
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
 from lakesql.write import WriteResult, write
 
-INSERT_OPERATION = "hoodie.spark.sql.insert.into.operation"
 _WRITE_OPERATION = "hoodie.datasource.write.operation"
 _INSERT_OPERATIONS = ("insert", "upsert", "bulk_insert")
 _OVERWRITE_MODES = ("hoodie.datasource.overwrite.mode", OVERWRITE_MODE)
@@ -172,6 +173,9 @@ def _our_errors(session: Session, table: str) -> Iterator[None]:
         cause = session.cause(error)
         if cause is not error:
             raise cause from error
+        changed = refusal(error)
+        if changed is not None:
+            raise TableError(changed) from error
         variable = re.search(r'Python Object "(\w+)"', str(error))
         if variable:  # a variable of ours that DuckDB came across when it looked for the table
             raise SQLError(f"{table}: Table with name {variable[1]} does not exist. Nothing was written.") from error
@@ -201,7 +205,7 @@ def insert(session: Session, statement: Insert) -> WriteResult:
     rows = _either_spelling(session, statement, lambda spelled: _insert_rows(session, spelled, state))
     with _our_errors(session, statement.target[-1]):
         partitions = _overwritten(session, statement, state) if statement.overwrite else ()
-    with _our_errors(session, statement.target[-1]):
+    with _our_errors(session, statement.target[-1]), _column_order(statement, state):
         return write(
             session.con,
             state,
@@ -211,6 +215,21 @@ def insert(session: Session, statement: Insert) -> WriteResult:
             partitions=partitions,
             clock=session.clock,
         )
+
+
+@contextmanager
+def _column_order(statement: Insert, state: TableState) -> Iterator[None]:
+    """Adds to an error about a value's type in which order values without names are taken."""
+    try:
+        yield
+    except TableError as error:
+        if statement.by_name or statement.columns is not None or ", the rows give " not in str(error):
+            raise
+        fixed = {_table_column(name, state) for name, value in statement.partition if value is not None}
+        order = ", ".join(_positional_columns(statement, state, fixed))
+        raise TableError(
+            f"{error} Values without column names are taken in the order {order}; partition columns come last."
+        ) from error
 
 
 def _operation(session: Session, statement: Insert, state: TableState, settings: Mapping[str, str]) -> str:
@@ -231,7 +250,7 @@ def _insert_rows(session: Session, statement: Insert, state: TableState) -> str:
     query = f"{statement.ctes} SELECT * FROM ({statement.source.sql})"
     given = _described(session, query)
     fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}
-    static = [f"CAST({v.sql} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c, v in fixed.items()]
+    static = [f"{_partition_value(state, c, v)} AS {quote(c)}" for c, v in fixed.items()]
     if statement.by_name:
         names = [n for n in given if n not in META_COLUMNS]
         return f"SELECT {', '.join([*map(quote, names), *static])} FROM ({query})"
@@ -281,18 +300,23 @@ def _positional_columns(statement: Insert, state: TableState, fixed: set[str]) -
     return [c for c in state.schema.names if c not in fixed and c not in dynamic] + dynamic
 
 
+def _partition_value(state: TableState, column: str, value: Text) -> str:
+    kind = duckdb_type(state.schema.field(column).type, column)
+    return exact_cast(value.sql, kind, f"{state.path}: partition column {column}")
+
+
 def _overwritten(session: Session, statement: Insert, state: TableState) -> Sequence[str]:
     """The partition paths that a PARTITION clause names; they are overwritten even where no row falls into them.
 
     All values given: that path. Some given: every path of the table that has them, segment by segment.
     """
     statement = _in_duckdb(statement) if statement.spark else statement
-    fixed = {_table_column(name, state): value.sql for name, value in statement.partition if value is not None}
+    fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}
     fields = state.config.partition_fields
     if not fixed or not set(fixed) <= set(fields):
         return ()
     row = ", ".join(
-        f"CAST({fixed.get(c, 'NULL')} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c in fields
+        f"{_partition_value(state, c, fixed[c]) if c in fixed else _null(state, c)} AS {quote(c)}" for c in fields
     )
     path_sql = partition_path_sql(state.config, state.schema, session.write_settings(state.config.properties))
     path: str = session.con.execute(f"SELECT {path_sql} FROM (SELECT {row})").fetchall()[0][0] or ""
@@ -308,6 +332,10 @@ def _overwritten(session: Session, statement: Insert, state: TableState) -> Sequ
             "every partition column a value. Nothing was written."
         )
     return [p for p, segments in present.items() if all(segments[i] == w for i, w in wanted.items())]
+
+
+def _null(state: TableState, column: str) -> str:
+    return f"CAST(NULL AS {duckdb_type(state.schema.field(column).type, column)})"
 
 
 def truncate(session: Session, statement: Truncate) -> WriteResult:

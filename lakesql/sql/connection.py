@@ -6,46 +6,53 @@ byte for byte; a script without a statement of ours goes there in one piece. Res
 connection.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
 import duckdb
-from duckdb import CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
+import pyarrow as pa
+from duckdb import BinderException, CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
-from lakesql.errors import LakeError, SQLError, TableError, Unsupported
+from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.handle import Table
-from lakesql.sql import changes, ddl, dialect, functions, python_objects, views
+from lakesql.sql import changes, ddl, dialect, functions, python_objects, settings, views
 from lakesql.sql.functions import instance_of
-from lakesql.sql.lexer import Piece, Token, split
-from lakesql.sql.merge_into import DUPLICATES, POLICIES
+from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
     CreateTable,
     Delete,
     DropTable,
     Insert,
     Merge,
+    Name,
     Passed,
     ResetSetting,
     SetSetting,
+    ShowColumns,
     ShowProperties,
+    ShowTables,
     Statement,
     Truncate,
     Update,
 )  # fmt: skip
 from lakesql.sql.parameters import Parameters, bound
-from lakesql.sql.results import pairs_sql, write_sql
+from lakesql.sql.results import write_sql
 from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
 from lakesql.table.names import quote
-from lakesql.write import WriteResult
+from lakesql.table.state import read_config
+from lakesql.write import WriteResult, retried, with_attempts
 from lakesql.write.clock import Clock, system_clock
+from lakesql.write.settings import parse_settings
 
 _CHANGES: dict[type, Callable[[Session, Any], WriteResult]] = {
     Merge: changes.merge,
@@ -58,8 +65,9 @@ _TABLES: dict[type, Callable[[Session, Any], str]] = {
     CreateTable: ddl.create_table,
     DropTable: ddl.drop_table,
     ShowProperties: ddl.show_properties,
+    ShowTables: ddl.show_tables,
+    ShowColumns: ddl.show_columns,
 }
-_OBSOLETE = ("hoodie.sql.insert.mode", "hoodie.sql.bulk.insert.enable")
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
 
@@ -76,9 +84,9 @@ def connect(
     `database`: a DuckDB file, or memory; `config`: DuckDB's settings. With `read_only` neither the database file nor a
     Hudi table can be changed. `clock` gives epoch milliseconds, from which instants are made.
     """
-    settings = dict(config or {})
+    options = dict(config or {})
     in_memory = database == ":memory:"
-    con = duckdb.connect(database, read_only=read_only and not in_memory, config=settings)
+    con = duckdb.connect(database, read_only=read_only and not in_memory, config=options)
     try:
         name = con.execute("SELECT current_database()").fetchall()[0][0]
         instance, folder = instance_of(con), open_storage(warehouse).uri
@@ -88,7 +96,7 @@ def connect(
     except BaseException:
         con.close()
         raise
-    return Connection(session, {k: str(v) for k, v in settings.items() if k in _HANDLE_CONFIG})
+    return Connection(session, {k: str(v) for k, v in options.items() if k in _HANDLE_CONFIG})
 
 
 class Connection:
@@ -140,25 +148,36 @@ class Connection:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()
             self._finished = False
-        script = rewrite(text, session.path_of, session.home)
+        script = rewrite(text, self._path_of, session.home)
         pieces = split(script)
         if len(pieces) != 1 and self._all_passed(script, pieces):
+            views.refresh(session, _named(pieces))
             return self._passed(script, pieces, params, method)
         for piece in pieces[:-1]:
             self._one(script, piece, None, "execute")
             session.drain()
         return self._one(script, pieces[-1], params, method, alone=len(pieces) == 1)
 
+    def _path_of(self, name: Name) -> str | None:
+        """The path of the Hudi table a name means; for a name not known the warehouse folder is looked at again."""
+        path = self._session.path_of(name)
+        if path is None and name and views.refresh(self._session, {name[-1].lower()}):
+            path = self._session.path_of(name)
+        return path
+
+    def _is_hudi(self, name: Name) -> bool:
+        return self._path_of(name) is not None
+
     def _all_passed(self, script: str, pieces: Sequence[Piece]) -> bool:
         """Whether DuckDB can have the script as it is."""
         try:
-            found = [parse(script, piece, self._session.is_hudi) for piece in pieces]
+            found = [parse(script, piece, self._is_hudi) for piece in pieces]
         except LakeError:
             return False  # it may be about a table that an earlier statement makes or drops
         return all(isinstance(s, Passed) for s in found) and not any(map(_has_backticks, pieces))
 
     def _one(self, script: str, piece: Piece, params: Parameters, method: str, alone: bool = False) -> Any:
-        statement = parse(script, piece, self._session.is_hudi)
+        statement = parse(script, piece, self._is_hudi)
         if isinstance(statement, Passed) and alone and not _has_backticks(piece):
             return self._passed(script, [piece], params, method)
         if isinstance(statement, Passed):
@@ -175,17 +194,43 @@ class Connection:
         if params and method == "sql":
             run = partial(run, params=params)
         arguments = (query, params) if params and method == "execute" else (query,)
+        if [t.word for t in words[:2]] == ["SHOW", "TABLES"] or [t.word for t in words[:3]] == [
+            "SHOW",
+            "ALL",
+            "TABLES",
+        ]:
+            views.refresh(self._session)
         try:
-            return python_objects.call(run, arguments, words)
+            try:
+                return python_objects.call(run, arguments, words)
+            except CatalogException as error:
+                # Perhaps another connection has made the table meanwhile. A single statement has done nothing yet.
+                if len(pieces) > 1 or not views.refresh(self._session, _named(pieces)):
+                    raise self._problem(error, words) from error
+                return python_objects.call(run, arguments, words)
         except InvalidInputException as error:
             raise self._session.cause(error) from error
-        except CatalogException as error:
+        except BinderException as error:
             raise self._problem(error, words) from error
 
     def _problem(self, error: DuckDBError, words: Sequence[Token]) -> Exception:
-        """The reason why a table of the warehouse has no view, when the statement names it."""
+        """What is behind an error of DuckDB that our tables explain better; the error itself when nothing is."""
         named = {t.name.lower() for t in words}
-        found = next((p for n, p in self._session.problems.items() if n in named), None)
+        found: Exception | None = None
+        if isinstance(error, CatalogException):
+            found = next((p for n, p in self._session.problems.items() if n in named), None)
+        text = str(error)
+        if '"query" does not support lateral' in text:
+            found = SQLError(
+                "a table function on a Hudi table takes constants, not columns of another table: the table must be known "
+                "before the statement runs. Name it as a text, and join the results."
+            )
+        elif re.search(r"is not an? table|(?i:only \w+ (?:from |into )?base table)", text):
+            for view in sorted(named):
+                if (base := views.base_of(self._session, view)) is not None:
+                    found = SQLError(
+                        f"{view} is a view of the Hudi table {base} and cannot be changed; write to {base}."
+                    )
         return found or error
 
     def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str:
@@ -193,9 +238,9 @@ class Connection:
         session = self._session
         session.drain()
         if isinstance(statement, SetSetting):
-            return _set(session, statement)
+            return settings.set_setting(session, statement)
         if isinstance(statement, ResetSetting):
-            return _reset(session, statement)
+            return settings.reset_setting(session, statement)
         if type(statement) in _TABLES:
             with python_objects.visible(session.con, piece.tokens):
                 return _TABLES[type(statement)](session, statement)
@@ -206,7 +251,7 @@ class Connection:
             bound(session, statement, params, piece.tokens) as given,
             python_objects.visible(session.con, piece.tokens),
         ):
-            result = _CHANGES[type(statement)](session, given)
+            result = _repeated(session, given, piece.tokens)
         session.last_result = result
         return write_sql(result)
 
@@ -234,6 +279,61 @@ class Connection:
         """As DuckDB gives it, -1 when unknown."""
         return self.duckdb.rowcount
 
+    def register(self, view_name: str, python_object: Any) -> Self:
+        """Let a name mean a data frame or Arrow object on this connection, as DuckDB does."""
+        self.duckdb.register(view_name, python_object)
+        if python_objects.is_rereadable(python_object):
+            self._session.rereadable.add(view_name.lower())
+        return self
+
+    def unregister(self, view_name: str) -> Self:
+        """Take a name of `register` back."""
+        self.duckdb.unregister(view_name)
+        self._session.rereadable.discard(view_name.lower())
+        return self
+
+    def executemany(self, query: str, parameters: Sequence[Parameters]) -> Self:
+        """Run a statement once for each set of parameters. On a Hudi table each of them is a commit."""
+        for values in parameters:
+            self.execute(query, values)
+        return self
+
+    def df(self) -> Any:
+        """The remaining rows of the last `execute` as a pandas data frame."""
+        return self.duckdb.df()
+
+    def fetchdf(self) -> Any:
+        """As `df`."""
+        return self.duckdb.df()
+
+    def pl(self) -> Any:
+        """The remaining rows of the last `execute` as a polars data frame."""
+        return import_module("polars").from_arrow(self.arrow())
+
+    def arrow(self) -> pa.Table:
+        """The remaining rows of the last `execute` as an Arrow table."""
+        con: Any = self.duckdb
+        return con.to_arrow_table() if hasattr(con, "to_arrow_table") else con.fetch_arrow_table()  # DuckDB 1
+
+    def fetch_arrow_table(self) -> pa.Table:
+        """As `arrow`."""
+        return self.arrow()
+
+    def to_arrow_table(self) -> pa.Table:
+        """As `arrow`."""
+        return self.arrow()
+
+    def to_arrow_reader(self, batch_size: int = 1_000_000) -> pa.RecordBatchReader:
+        """The remaining rows of the last `execute` as Arrow record batches."""
+        con: Any = self.duckdb
+        if hasattr(con, "to_arrow_reader"):
+            return con.to_arrow_reader(batch_size)
+        return con.fetch_record_batch(batch_size)  # DuckDB 1
+
+    def fetchnumpy(self) -> Any:
+        """The remaining rows of the last `execute` as a dict of NumPy arrays."""
+        return self.duckdb.fetchnumpy()
+
     def begin(self) -> Self:
         """Begin a transaction of DuckDB: reads of Hudi tables are repeatable in it, writes are refused."""
         return self.execute("BEGIN")
@@ -252,14 +352,19 @@ class Connection:
 
     def table(self, name: str) -> Table:
         """The Hudi table of that name, or at that path, for use without SQL."""
-        path = self._session.instance.path_of(name) or name
+        path = self._session.instance.path_of(name)
+        if path is None and views.refresh(self._session, {name.lower()}):
+            path = self._session.instance.path_of(name)
+        path = path or name
         return Table(open_storage(path), self._config)
 
     def cursor(self) -> "Connection":
         """Another connection to the same database, for another thread; settings are copied."""
         old = self._session
         con = old.con.cursor()
-        session = replace(old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None)
+        session = replace(
+            old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None, rereadable=set()
+        )
         if not session.home:  # views of a read-only database are TEMP, which other connections do not see
             for name, path in old.instance.tables().items():
                 views.add(session, name, path)
@@ -283,28 +388,23 @@ class Connection:
         return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
 
 
+def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> WriteResult:
+    """Run a change, and run it again on the newest snapshot when another writer was faster."""
+    storage = session.instance.storage(session.require_path(statement.target))
+
+    def limits() -> tuple[int, int]:
+        config = parse_settings(session.write_settings(read_config(storage).properties))
+        return config.lock_wait_ms, 0 if python_objects.reads_stream(session, words) else config.retries
+
+    return with_attempts(*retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits))
+
+
+def _named(pieces: Sequence[Piece]) -> set[str]:
+    """Every identifier of some statements, in lower case."""
+    return {t.name.lower() for piece in pieces for t in piece.tokens if t.kind in IDENTIFIERS}
+
+
 def _has_backticks(piece: Piece) -> bool:
     return any(t.kind == "backtick" for t in piece.tokens)
 
 
-def _set(session: Session, statement: SetSetting) -> str:
-    key, value = statement.key, statement.value
-    if value is None:
-        return pairs_sql([(key, session.settings.get(key))])
-    if key in _OBSOLETE:
-        raise Unsupported(
-            f"setting {key} is obsolete. SET {changes.INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'."
-        )
-    if key.startswith("lakesql.") and key != DUPLICATES:
-        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES}.")
-    if key == DUPLICATES and value.lower() not in POLICIES:
-        raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(POLICIES)}.")
-    session.settings[key] = value
-    return pairs_sql([(key, value)])
-
-
-def _reset(session: Session, statement: ResetSetting) -> str:
-    gone = list(session.settings) if statement.key is None else [statement.key]
-    for key in gone:
-        session.settings.pop(key, None)
-    return pairs_sql([(key, None) for key in gone])

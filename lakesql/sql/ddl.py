@@ -1,12 +1,12 @@
-"""CREATE TABLE ... USING hudi, DROP TABLE and SHOW TBLPROPERTIES run.
+"""CREATE TABLE ... USING hudi, DROP TABLE and SHOW run.
 
-CREATE writes hoodie.properties and makes the views; with LOCATION alone it registers a table that is there. The short
-names of Spark's table properties are brought to Hudi's keys; keys that say what a table is and settings for its writers
-are both stored in hoodie.properties, where every engine finds them. Partition columns come last, as in Spark.
+CREATE writes hoodie.properties and makes the views; with LOCATION alone it registers a table that is there. Keys that
+say what a table is and settings for its writers (`options`) are both stored in hoodie.properties, where every engine
+finds them. Partition columns come last, as in Spark.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -14,101 +14,14 @@ import pyarrow as pa
 from lakesql.errors import LakeError, SQLError, TableError, Unsupported
 from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import changes, dialect, views
-from lakesql.sql.nodes import CreateTable, DropTable, ShowProperties
+from lakesql.sql.nodes import CreateTable, DropTable, ShowColumns, ShowProperties, ShowTables
+from lakesql.sql.options import Options, options_of
 from lakesql.sql.results import message_sql, pairs_sql, write_sql
 from lakesql.sql.session import Session
 from lakesql.storage import Storage, open_storage
 from lakesql.table.names import literal, quote
-from lakesql.table.state import PROPERTIES, TableState, load
+from lakesql.table.state import PROPERTIES, TableState, load, read_config
 from lakesql.write import create
-
-_SYNONYMS = {
-    "type": "type",
-    "hoodie.table.type": "type",
-    "hoodie.datasource.write.table.type": "type",
-    "primaryKey": "primary_key",
-    "hoodie.table.recordkey.fields": "primary_key",
-    "hoodie.datasource.write.recordkey.field": "primary_key",
-    "orderingFields": "ordering_fields",
-    "preCombineField": "ordering_fields",
-    "hoodie.table.ordering.fields": "ordering_fields",
-    "hoodie.table.precombine.field": "ordering_fields",
-    "hoodie.datasource.write.precombine.field": "ordering_fields",
-    "hoodie.table.partition.fields": "partitioned_by",
-    "hoodie.datasource.write.partitionpath.field": "partitioned_by",
-    "hoodie.write.table.version": "version",
-    "hoodie.table.version": "version",
-    "hoodie.table.name": "name",
-    "recordMergeMode": "hoodie.record.merge.mode",
-    "hoodie.write.record.merge.mode": "hoodie.record.merge.mode",
-    "payloadClass": "hoodie.compaction.payload.class",
-    "hoodie.datasource.write.payload.class": "hoodie.compaction.payload.class",
-    "hoodie.datasource.write.keygenerator.type": "hoodie.table.keygenerator.type",
-}
-_FIELD_LISTS = ("primary_key", "ordering_fields", "partitioned_by")
-_UNSUPPORTED = {
-    "recordMergeStrategyId": "custom mergers run on the JVM",
-    "hoodie.record.merge.strategy.id": "custom mergers run on the JVM",
-    "hoodie.datasource.write.keygenerator.class": "name the key generator by hoodie.table.keygenerator.type",
-    "hoodie.table.keygenerator.class": "name the key generator by hoodie.table.keygenerator.type",
-}
-_ABSENT = {
-    "hoodie.populate.meta.fields": ("false", "tables without meta columns are read, not written"),
-    "hoodie.table.cdc.enabled": ("true", "change data capture is not written yet"),
-    "hoodie.datasource.write.drop.partition.columns": ("true", "partition columns are always stored"),
-    "hoodie.schema.on.read.enable": ("true", "schema-on-read is read, not written"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the properties of a CREATE TABLE say. `given`: which of the fields were named."""
-
-    type: str
-    primary_key: tuple[str, ...]
-    ordering_fields: tuple[str, ...]
-    partitioned_by: tuple[str, ...]
-    version: int
-    name: str
-    properties: Mapping[str, str]
-    given: frozenset[str]
-
-
-def options_of(statement: CreateTable, name: str) -> Options:
-    """The properties in Hudi's terms. SQLError for contradictions and unknown short names, Unsupported by name."""
-    fields: dict[str, str] = {}
-    properties: dict[str, str] = {}
-    for key, value in statement.properties.items():
-        if key in _UNSUPPORTED:
-            raise Unsupported(f"table property {key}: {_UNSUPPORTED[key]}. Leave it out.")
-        refused = _ABSENT.get(key)
-        if refused and value.lower() == refused[0]:
-            raise Unsupported(f"table property {key} = {value}: {refused[1]}. Leave it out.")
-        meaning = _SYNONYMS.get(key)
-        if meaning is None and not key.startswith(("hoodie.", "lakesql.")):
-            near = next((k for k in _SYNONYMS if k.lower() == key.lower()), None)
-            known = "type, primaryKey, orderingFields, preCombineField, recordMergeMode, payloadClass"
-            raise SQLError(
-                f"table property {key} is unknown; "
-                + (f"did you mean {near}?" if near else f"use {known} or a key that begins with hoodie.")
-            )
-        into = properties if meaning is None or meaning.startswith("hoodie.") else fields
-        meaning = meaning or key
-        if into.get(meaning, value) != value:
-            raise SQLError(f"table property {key} = {value} contradicts {into[meaning]}, given under another name.")
-        into[meaning] = value
-    lists = {k: tuple(f.strip() for f in fields.get(k, "").split(",") if f.strip()) for k in _FIELD_LISTS}
-    partitioned_by = statement.partitioned_by or lists["partitioned_by"]
-    if lists["partitioned_by"] and lists["partitioned_by"] != tuple(partitioned_by):
-        raise SQLError("PARTITIONED BY and the property of the partition fields contradict each other.")
-    version = fields.get("version", "9")
-    if not version.isdigit():
-        raise SQLError(f"table version {version!r} is not a number; use 6, 8 or 9.")
-    given = set(fields) | ({"partitioned_by"} if partitioned_by else set())
-    return Options(
-        fields.get("type", "cow").lower(), lists["primary_key"], lists["ordering_fields"], tuple(partitioned_by),
-        int(version), fields.get("name", name), properties, frozenset(given),
-    )  # fmt: skip
 
 
 def create_table(session: Session, statement: CreateTable) -> str:
@@ -122,9 +35,11 @@ def create_table(session: Session, statement: CreateTable) -> str:
         raise TableError(f"table {name} exists at {known}. DROP TABLE {name} first, or use IF NOT EXISTS.")
     if session.read_only:
         raise TableError(f"table {name}: the connection is read-only; connect without read_only=True.")
-    options = options_of(statement, name)
     storage = open_storage(path)
     there = storage.stat(PROPERTIES) is not None
+    options = options_of(statement, name, {} if there else session.settings)
+    is_mor = read_config(storage).is_mor if there else options.type in ("mor", "merge_on_read")
+    views.require_free(session, name, is_mor)
     if there:
         return _register(session, statement, name, storage, options)
     if not statement.columns and statement.query is None:
@@ -139,10 +54,12 @@ def create_table(session: Session, statement: CreateTable) -> str:
     session.require_no_transaction("CREATE TABLE ... USING hudi")
     schema, query = _columns(statement) if statement.query is None else _query(session, statement)
     state = _create(storage, schema, options)
+    moved = _moved_note(schema, state)
     if query is None:
         _show(session, statement, name, path)
         return message_sql(
             f"Created table {name} ({state.config.table_type}, version {state.config.version}) at {path}."
+            + (f" {moved}" if moved else "")
         )
     try:
         result = changes.bulk_insert(session, state, query)
@@ -150,8 +67,16 @@ def create_table(session: Session, statement: CreateTable) -> str:
         storage.delete_tree("")
         raise
     _show(session, statement, name, path)
+    result = replace(result, notes=(*result.notes, moved)) if moved else result
     session.last_result = result
     return write_sql(result)
+
+
+def _moved_note(given: pa.Schema, state: TableState) -> str | None:
+    """A sentence when the table has its columns in another order than they were given in."""
+    if given.names == state.schema.names:
+        return None
+    return f"Partition columns come last: the columns are {', '.join(state.schema.names)}."
 
 
 def _register(session: Session, statement: CreateTable, name: str, storage: Storage, options: Options) -> str:
@@ -286,3 +211,17 @@ def show_properties(session: Session, statement: ShowProperties) -> str:
     if statement.key is None:
         return pairs_sql(found)
     return pairs_sql([(k, v) for k, v in found if k == statement.key])
+
+
+def show_tables(session: Session, statement: ShowTables) -> str:
+    """The names that fit a pattern: `*` and `%` stand for any text, `|` separates alternatives, case does not count."""
+    views.refresh(session)
+    parts = [".*".join(map(re.escape, re.split(r"[*%]", part))) for part in statement.pattern.split("|")]
+    pattern = literal("|".join(f"(?:{part.strip()})" for part in parts))
+    return f"SELECT name FROM (SHOW TABLES) WHERE regexp_full_match(name, {pattern}, 'i')"
+
+
+def show_columns(session: Session, statement: ShowColumns) -> str:
+    """The columns of a table or view of any kind."""
+    del session
+    return f"SELECT column_name AS col_name FROM (DESCRIBE {'.'.join(map(quote, statement.target))})"

@@ -31,6 +31,7 @@ from lakesql.sql import dialect
 from lakesql.sql.merge_names import Names, On, Target, analyse_on, column_of
 from lakesql.sql.nodes import Assignment, Clause, Delete, Merge, Text, Update
 from lakesql.sql.spark_dml import translated, translated_merge
+from lakesql.table.exact import exact_cast
 from lakesql.table.names import literal, quote
 
 STAGE = "__lakesql_stage"
@@ -303,6 +304,8 @@ def _is_paired(column: str, value: str, on: On) -> bool:
 
 
 def _cast(value: str, column: str, target: Target) -> str:
+    if column in (*target.key_fields, *target.partition_fields, *target.ordering_fields):
+        return exact_cast(value, target.columns[column], f"{target.name}: column {column}")
     return f"CAST({value} AS {target.columns[column]})"
 
 

@@ -150,6 +150,20 @@ class ShowProperties:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowTables:
+    """SHOW TABLES LIKE 'pattern'."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowColumns:
+    """SHOW COLUMNS IN t."""
+
+    target: Name
+
+
+@dataclass(frozen=True, slots=True)
 class SetSetting:
     """SET hoodie.x = y; without a value it shows the setting."""
 
@@ -165,4 +179,5 @@ class ResetSetting:
 
 
 Change = Merge | Update | Delete | Insert | Truncate
-Statement = Change | CreateTable | DropTable | ShowProperties | SetSetting | ResetSetting | Passed
+Show = ShowProperties | ShowTables | ShowColumns
+Statement = Change | CreateTable | DropTable | Show | SetSetting | ResetSetting | Passed

@@ -1,5 +1,4 @@
-"""Parsers of the statements about tables and settings: CREATE, DROP, SHOW TBLPROPERTIES, SET, RESET; and what is
-refused.
+"""Parsers of the statements about tables and settings: CREATE, DROP, SHOW, SET, RESET; and what is refused.
 
 CREATE TABLE is ours when it says USING hudi, the others when they name a Hudi table. `refuse` knows the statements
 of Hudi's SQL that lakesql does not run, and keeps every other statement that would change a Hudi table from DuckDB.
@@ -10,7 +9,19 @@ from collections.abc import Callable, Sequence
 from lakesql.errors import Unsupported
 from lakesql.sql.cursor import Cursor, string_value
 from lakesql.sql.lexer import IDENTIFIERS, Token, line_and_column
-from lakesql.sql.nodes import Column, CreateTable, DropTable, Name, ResetSetting, SetSetting, ShowProperties, Text
+from lakesql.sql.nodes import (
+    Column,
+    CreateTable,
+    DropTable,
+    Name,
+    ResetSetting,
+    SetSetting,
+    Show,
+    ShowColumns,
+    ShowProperties,
+    ShowTables,
+    Text,
+)  # fmt: skip
 from lakesql.sql.procedures import PROCEDURES
 
 IsHudi = Callable[[Name], bool]
@@ -35,6 +46,7 @@ _COLUMN_END = (
 def create_table(cursor: Cursor) -> CreateTable | None:
     """CREATE [EXTERNAL] TABLE [IF NOT EXISTS] t [(columns)] USING hudi ... [AS query]; None without USING hudi."""
     if not _uses_hudi(cursor):
+        _refuse_other_format(cursor)
         return None
     cursor.expect("CREATE")
     if cursor.sees("OR", "REPLACE"):
@@ -63,18 +75,35 @@ def create_table(cursor: Cursor) -> CreateTable | None:
 
 
 def _uses_hudi(cursor: Cursor) -> bool:
-    """CREATE ... TABLE ... with USING hudi outside of brackets, before any AS."""
+    at = _format_at(cursor)
+    return at is not None and cursor.tokens[at].name.lower() == "hudi"
+
+
+def _refuse_other_format(cursor: Cursor) -> None:
+    """DuckDB has no USING here, so a statement that names a format is meant for an engine that has."""
+    at = _format_at(cursor)
+    if at is not None:
+        cursor.at = at
+        cursor.refuse(
+            f"CREATE TABLE ... USING {cursor.peek().name}",
+            "USING hudi makes a Hudi table; without USING it is DuckDB's.",
+        )
+
+
+def _format_at(cursor: Cursor) -> int | None:
+    """CREATE ... TABLE ... USING format: where the format stands, outside of brackets and before any AS."""
     depth, words = 0, [t.word for t in cursor.tokens[:5]]
     if "TABLE" not in words:
-        return False
+        return None
     for i, token in enumerate(cursor.tokens):
         if token.kind == "op" and token.text in "()":
             depth += 1 if token.text == "(" else -1
         elif depth == 0 and token.word == "AS":
-            return False
+            return None
         elif depth == 0 and token.word == "USING":
-            return i + 1 < len(cursor.tokens) and cursor.tokens[i + 1].name.lower() == "hudi"
-    return False
+            named = i + 1 < len(cursor.tokens) and cursor.tokens[i + 1].kind in IDENTIFIERS
+            return i + 1 if named else None
+    return None
 
 
 def _columns(cursor: Cursor) -> list[Column]:
@@ -203,9 +232,21 @@ def drop_table(cursor: Cursor, is_hudi: IsHudi) -> DropTable | None:
     return DropTable(target, if_exists, purge)
 
 
-def show(cursor: Cursor, is_hudi: IsHudi) -> ShowProperties | None:
-    """SHOW TBLPROPERTIES t [('key')]"""
+def show(cursor: Cursor, is_hudi: IsHudi) -> Show | None:
+    """SHOW TBLPROPERTIES t [('key')] | SHOW TABLES LIKE 'pattern' | SHOW COLUMNS IN t"""
     cursor.expect("SHOW")
+    if cursor.accept("TABLES"):
+        if not cursor.accept("LIKE"):
+            return None
+        pattern = cursor.string("a pattern")
+        cursor.finish()
+        return ShowTables(pattern)
+    if cursor.accept("COLUMNS"):
+        if not cursor.accept("IN"):
+            cursor.expect("FROM")
+        target = cursor.name("a table")
+        cursor.finish()
+        return ShowColumns(target)
     if not cursor.accept("TBLPROPERTIES"):
         return None
     target = cursor.name("a table")

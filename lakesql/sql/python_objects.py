@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.sql.lexer import IDENTIFIERS, Token
+from lakesql.sql.session import Session
 
 _WITHOUT_STREAM = {
     "Dataset",
@@ -84,6 +85,21 @@ def _rereadable(value: Any) -> Any:
     if isinstance(value, duckdb.DuckDBPyRelation):
         return value.to_arrow_table()
     return value
+
+
+def is_rereadable(value: Any) -> bool:
+    """Whether the rows can be read more than once: not of a reader, nor of what only offers a stream."""
+    kind = type(value)
+    return isinstance(value, pa.Table | pa.RecordBatch) or kind.__name__ in _WITHOUT_STREAM - {"Scanner"}
+
+
+def reads_stream(session: Session, words: Sequence[Token]) -> bool:
+    """Whether the statement names an Arrow stream that is registered on the connection: it can be read once."""
+    names = [t.name.lower() for t in words if t.kind in IDENTIFIERS and t.name.lower() not in session.rereadable]
+    streams = (
+        "SELECT 1 FROM duckdb_views() WHERE contains(sql, 'arrow_scan') AND lower(view_name) IN (SELECT unnest($1))"
+    )
+    return bool(session.con.execute(streams, [names]).fetchall())
 
 
 def _exists(con: duckdb.DuckDBPyConnection, name: str) -> bool:

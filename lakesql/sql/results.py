@@ -25,6 +25,7 @@ WRITE_SCHEMA = pa.schema(
         ("partitions_touched", pa.int64()),
         ("duration_s", pa.float64()),
         ("requests", pa.int64()),
+        ("completed", pa.string()),
         ("notes", pa.list_(pa.string())),
     ]
 )

@@ -52,6 +52,8 @@ class Session:
     settings: dict[str, str] = field(default_factory=dict)
     problems: dict[str, LakeError] = field(default_factory=dict)
     """Tables of the warehouse that cannot be read, by lower-case name."""
+    rereadable: set[str] = field(default_factory=set)
+    """Names registered on the connection, in lower case, whose rows can be read more than once."""
     last_result: WriteResult | None = None
 
     def path_of(self, name: Name) -> str | None:
@@ -103,7 +105,7 @@ class Session:
     def write_settings(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The settings of a write: those stored with the table, then those of the session."""
         stored = {k: v for k, v in properties.items() if k.startswith("hoodie.") and not k.startswith(TABLE_PREFIXES)}
-        return stored | {k: v for k, v in self.settings.items() if k.startswith("hoodie.")}
+        return stored | {k: v for k, v in self.settings.items() if k.startswith(("hoodie.", "lakesql."))}
 
     def cause(self, error: duckdb.Error) -> Exception:
         """The error of ours that a table function put into one of DuckDB's, or DuckDB's error itself."""

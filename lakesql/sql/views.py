@@ -6,36 +6,97 @@ database file works again once lakesql is registered. Making a view reads no dat
 columns alone.
 """
 
+from collections.abc import Collection
+from contextlib import suppress
+
 import duckdb
 
 from lakesql.errors import LakeError, TableError
 from lakesql.sql.session import Session
-from lakesql.storage import open_storage
+from lakesql.storage import Storage, open_storage
 from lakesql.table import read
 from lakesql.table.names import literal, quote
-from lakesql.table.state import HOODIE, PROPERTIES, load_head
+from lakesql.table.state import HOODIE, PROPERTIES, load_head, read_config
 
 _COMPANIONS = ("_ro", "_rt", "_incremental")
-
-
-def find_tables(warehouse: str) -> dict[str, str]:
-    """Folder name -> path of every Hudi table directly in the warehouse folder, also of one without properties."""
-    storage = open_storage(warehouse)
-    _, folders = storage.list("")
-    return {
-        f: f"{storage.uri}/{f}"
-        for f in folders
-        if storage.stat(f"{f}/{PROPERTIES}") is not None or any(storage.list(f"{f}/{HOODIE}"))
-    }
+_OF_MOR = ("_ro", "_rt")
+_CHANGES = "_changes"
 
 
 def add_warehouse(session: Session) -> None:
-    """Views for the tables of the warehouse. One that cannot be read is remembered with its error."""
-    for name, path in find_tables(session.warehouse).items():
+    """Views for the tables of the warehouse folder, also for those that a database file has views of already."""
+    refresh(session, anew=True)
+
+
+def refresh(session: Session, names: Collection[str] | None = None, anew: bool = False) -> bool:
+    """Look at the warehouse folder again, for the tables of these lower-case names or for all; whether any is new.
+
+    A folder that looks like a table and cannot be read as one is remembered with its error.
+    """
+    storage, found = open_storage(session.warehouse), False
+    _, folders = storage.list("")
+    for folder in folders:
+        if names is not None and folder.lower() not in names:
+            continue
+        if not anew and _is_shown(session, folder):
+            continue
+        if not _has_properties(storage, folder):
+            if _looks_like_a_table(storage, folder):
+                session.problems[folder.lower()] = TableError(
+                    f"{storage.uri}/{folder}: the folder has a {HOODIE} folder, and {PROPERTIES} is missing from it, "
+                    "so the table cannot be read. Restore the file; its content is printed by any copy of the table."
+                )
+            continue
         try:
-            add(session, name, path)
+            add(session, folder, f"{storage.uri}/{folder}")
+            found = True
         except LakeError as error:
-            session.problems[name.lower()] = error
+            session.problems[folder.lower()] = error
+    return found
+
+
+def _is_shown(session: Session, name: str) -> bool:
+    """Whether a table is known and has its view, which a ROLLBACK may have taken away."""
+    return session.instance.path_of(name) is not None and _kind(session, name) != ""
+
+
+def _has_properties(storage: Storage, folder: str) -> bool:
+    return any(storage.stat(f"{folder}/{name}") is not None for name in (PROPERTIES, PROPERTIES + ".backup"))
+
+
+def _looks_like_a_table(storage: Storage, folder: str) -> bool:
+    return any(storage.list(f"{folder}/{HOODIE}"))
+
+
+def require_free(session: Session, name: str, is_mor: bool) -> None:
+    """TableError when a new table would take the name of another table's view, or the other way round."""
+    known = {n.lower(): (n, path) for n, path in session.instance.tables().items()}
+    for suffix in (*_COMPANIONS, _CHANGES):
+        base = known.get(name.lower().removesuffix(suffix)) if name.lower().endswith(suffix) else None
+        if base and (suffix not in _OF_MOR or read_config(open_storage(base[1])).is_mor):
+            raise TableError(
+                f"table {name}: {name} is a view of the table {base[0]} ({_meaning(suffix)}), which the new table would "
+                "hide. Choose another name."
+            )
+        other = known.get((name + suffix).lower())
+        if other and (is_mor or suffix not in _OF_MOR):
+            raise TableError(
+                f"table {name}: its view {name + suffix} ({_meaning(suffix)}) would have the name of the table "
+                f"{other[0]} at {other[1]}. Choose another name."
+            )
+
+
+def base_of(session: Session, view: str) -> str | None:
+    """The table that a view for reading belongs to, None when it is no such view."""
+    known = {n.lower(): n for n in session.instance.tables()}
+    if view in known:
+        return None
+    bases = (known.get(view.removesuffix(suffix)) for suffix in _COMPANIONS if view.endswith(suffix))
+    return next((base for base in bases if base), None)
+
+
+def _meaning(suffix: str) -> str:
+    return {"_ro": "its read-optimized rows", "_rt": "its snapshot"}.get(suffix, "its changes")
 
 
 def add(session: Session, name: str, path: str) -> None:
@@ -61,7 +122,7 @@ def add(session: Session, name: str, path: str) -> None:
     bodies[name + "_incremental"] = f"hudi_incremental({literal(path)}, coalesce({start}, 'earliest'), {end})"
     with session.instance.columns_only(read.columns(head)):
         for view, body in bodies.items():
-            if view != name and _foreign(session, view):
+            if view != name and (_foreign(session, view) or session.instance.path_of(view)):
                 continue
             try:
                 con.execute(f"CREATE OR REPLACE {temp}VIEW {home}{quote(view)} AS SELECT * FROM {body}")
@@ -69,19 +130,26 @@ def add(session: Session, name: str, path: str) -> None:
                 raise session.cause(error) from error
     changes = f'SELECT * FROM {home}hudi_incremental({literal(path)}, begin, "end" := "end")'
     con.execute(
-        f'CREATE OR REPLACE {temp}MACRO {home}{quote(name + "_changes")}(begin, "end" := NULL) AS TABLE {changes}'
+        f'CREATE OR REPLACE {temp}MACRO {home}{quote(name + _CHANGES)}(begin, "end" := NULL) AS TABLE {changes}'
     )
     session.instance.add(name, path)
     session.problems.pop(name.lower(), None)
 
 
 def drop(session: Session, name: str) -> None:
-    """Remove the views of a table and forget its name."""
+    """Remove the views of a table, not those of others with such names, and forget its name."""
+    path = session.instance.path_of(name) or ""
     for view in (name, *(name + c for c in _COMPANIONS)):
-        if _kind(session, view) == "view" and not _foreign(session, view):
+        definitions = _definitions(session, view)
+        if definitions and all(literal(path) in sql for sql in definitions):
             session.con.execute(f"DROP VIEW IF EXISTS {session.home}{quote(view)}")
-    session.con.execute(f"DROP MACRO TABLE IF EXISTS {session.home}{quote(name + '_changes')}")
+    session.con.execute(f"DROP MACRO TABLE IF EXISTS {session.home}{quote(name + _CHANGES)}")
     session.instance.remove(name)
+    for suffix in _COMPANIONS:
+        base = name.lower().removesuffix(suffix)
+        if base != name.lower() and (hidden := session.instance.path_of(base)):
+            with suppress(LakeError):
+                add(session, base, hidden)
 
 
 def _foreign(session: Session, name: str) -> str:
@@ -89,12 +157,17 @@ def _foreign(session: Session, name: str) -> str:
     kind = _kind(session, name)
     if kind != "view":
         return kind
+    return "" if all("hudi_" in sql for sql in _definitions(session, name)) else "view"
+
+
+def _definitions(session: Session, view: str) -> list[str]:
+    """The SQL of the views of that name."""
     rows = session.con.execute(
         "SELECT sql FROM duckdb_views() WHERE lower(view_name) = $1 AND schema_name = 'main' "
         "AND database_name IN ($2, 'temp')",
-        [name.lower(), session.database],
+        [view.lower(), session.database],
     ).fetchall()
-    return "" if all("hudi_" in sql for (sql,) in rows) else "view"
+    return [sql for (sql,) in rows]
 
 
 def _kind(session: Session, name: str) -> str:

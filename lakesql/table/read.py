@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakesql.errors import SQLError, TableError
 from lakesql.format.avro import META_COLUMNS, arrow_schema
 from lakesql.format.files import FileSlice
-from lakesql.format.timeline import Instant, normalise_instant
+from lakesql.format.timeline import Instant, Timeline, normalise_instant
 from lakesql.table import deltas
 from lakesql.table.deltas import Batch, View
 from lakesql.table.evolution import evolution
@@ -74,7 +74,8 @@ def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") ->
 def plan_incremental(state: TableState, begin: str, end: str | None = None) -> ReadPlan:
     """The latest state of the rows changed in (begin, end].
 
-    `begin`, `end`: completion times (version 6: instants), or `earliest`. Raises SQLError when `begin` is after `end`,
+    `begin`, `end`: completion times (version 6: instants), or `earliest`; the instant of a completed write stands for its
+    completion time. Raises SQLError when `begin` is after `end`,
     TableError when the state at `end` has been cleaned away or the table has no meta columns.
     """
     if not state.config.meta_fields:
@@ -82,11 +83,11 @@ def plan_incremental(state: TableState, begin: str, end: str | None = None) -> R
             f"{state.path}: the table stores no meta columns (hoodie.populate.meta.fields=false), so it is not known "
             "which commit changed a row. Compare two snapshots instead."
         )
-    low = None if begin.strip().lower() in EARLIEST else normalise_instant(begin)
-    high = None if end is None else normalise_instant(end)
+    timeline = state.history
+    low = None if begin.strip().lower() in EARLIEST else _range_time(timeline, begin)
+    high = None if end is None else _range_time(timeline, end)
     if low is not None and high is not None and low > high:
         raise SQLError(f"{state.path}: begin {begin} is after end {end}; give the earlier time first.")
-    timeline = state.history
     writes = timeline.completed_writes()
     seen = [i for i in writes if high is None or timeline.time_of(i) <= high]
     as_of = None
@@ -106,6 +107,15 @@ def plan_incremental(state: TableState, begin: str, end: str | None = None) -> R
     groups = _touched(state, chosen, seen)
     kept = tuple(s for s in slices if groups is None or (s.partition, s.file_id) in groups)
     return ReadPlan(view, "incremental", kept, CommitFilter(tuple(i.requested for i in chosen)))
+
+
+def _range_time(timeline: Timeline, text: str) -> str:
+    """A border of a range; the requested time of a write that the timeline knows means the moment it completed."""
+    time = normalise_instant(text)
+    writes = timeline.completed_writes()
+    if any(timeline.time_of(i) == time for i in writes):
+        return time
+    return next((timeline.time_of(i) for i in writes if i.requested == time), time)
 
 
 def _require_end_retained(state: TableState, as_of: str, writes: Sequence[Instant]) -> None:

@@ -121,10 +121,19 @@ class TableState:
         return None
 
     def commit(self, instant: Instant) -> CommitMetadata:
-        """The metadata of a completed write instant, active or archived; empty when the archive kept none."""
+        """The metadata of a completed write instant, active or archived; empty when the archive kept none.
+
+        FormatError for a file that is damaged, or empty where the table version always writes a record.
+        """
         if instant.file_name not in self.instant_files:
             archived = self.archived.get(instant.requested)
             return (archived and archived.metadata) or CommitMetadata()
+        if instant.is_completed and self.config.version >= 8 and self.instant_files[instant.file_name].size_bytes == 0:
+            raise FormatError(
+                f"{self.path}/{self.timeline_folder}/{instant.file_name}: the completed {instant.completed_action} is "
+                "empty; what it wrote is not known. Restore the file, or roll the commit back with the engine that "
+                "wrote it."
+            )
         return _cached(self, instant.file_name, partial(decode_commit, version=self.config.version))
 
     def plan(self, instant: Instant, file_name: str) -> dict[str, Any]:

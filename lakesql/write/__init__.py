@@ -31,8 +31,10 @@ from lakesql.write.batch import Batch, Rules, materialise
 from lakesql.write.check import require_known_index, require_writable
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
+from lakesql.write.notes import late_note
 from lakesql.write.plan import BATCH, CREATE, FATE, Target
 from lakesql.write.result import WriteResult
+from lakesql.write.retry import LOCK, locked, retried, with_attempts
 from lakesql.write.route import Layout, refuse_pending, route_rows
 from lakesql.write.settings import WriteConfig, parse_settings
 from lakesql.write.sizing import file_sizes
@@ -43,9 +45,7 @@ from lakesql.write.transaction import Transaction
 from lakesql.write.undo import undo_dead_writes
 from lakesql.write.verbs import VERBS, Verb, action_of, rules_of, verb_of
 
-__all__ = ["VERBS", "WriteResult", "create", "write"]
-
-LOCK = "lakesql"
+__all__ = ["LOCK", "VERBS", "WriteResult", "create", "retried", "with_attempts", "write"]
 
 
 def new_file_id() -> str:
@@ -88,7 +88,7 @@ def write(
     notes: list[str] = []
     try:
         batch = materialise(con, state, rows_sql, rules, settings or {})
-        with state.storage.lock(LOCK, config.lock_wait_ms / 1000):
+        with locked(state.storage, config.lock_wait_ms / 1000):
             now, zone, notes = _fresh(state, config, clock)
             road = _Road(con, verb, config, rules, batch, frozenset(partitions), extra or {}, clock, zone, ids, notes)
             result = _walk(road, now, state if reads_table else None)
@@ -183,7 +183,7 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     try:
         stats = _write_files(road, now, plan, targets, tagged, txn)
         body = commit.metadata_of(txn, stats, json.dumps(now.avro, separators=(",", ":")), road.extra, replaced)
-        commit.complete(txn, now, body, touched, road.clock, road.zone)
+        completed = commit.complete(txn, now, body, touched, road.clock, road.zone)
     except CommitUnknown:
         raise
     except BaseException:
@@ -194,6 +194,7 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     return replace(
         result,
         instant=txn.instant,
+        completed=completed,
         action=txn.action,
         files_written=len(stats),
         bytes_written=sum(s.file_size_in_bytes or 0 for s in stats),
@@ -205,7 +206,11 @@ def _tagged(road: _Road, plan: read.ReadPlan) -> Tagged:
     if not road.verb.rows_written:
         return NOTHING
     duplicates = road.settings.duplicates if road.verb.operation == "INSERT" else "none"
-    return tag_batch(road.con, plan, road.batch, road.rules, road.verb.look_up or duplicates != "none", duplicates)
+    look_up = road.verb.look_up or duplicates != "none"
+    tagged = tag_batch(road.con, plan, road.batch, road.rules, look_up, duplicates)
+    if note := late_note(road.con, tagged, road.rules, duplicates):
+        road.notes.append(note)
+    return tagged
 
 
 def _write_files(

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakesql.errors import TableError
 from lakesql.format.avro import META_COLUMNS
+from lakesql.table.exact import exact_cast, refusal, role_of
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.merge import ordering
 from lakesql.table.names import duckdb_type, literal, quote
@@ -57,7 +58,8 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
     """Fill `__lakesql_batch` from `rows_sql` and reduce it.
 
     TableError, naming column, example and table, for an unknown or missing column, a value that does not fit its
-    column, a missing record key, a NULL in a column that must have a value, or a partition path that is no path.
+    column, a key, partition or ordering value that its cast would change, a missing record key, a NULL in a column that
+    must have a value, or a partition path that is no path.
     """
     given = _described(con, rows_sql)
     sources = _sources(state, given, rules)
@@ -66,6 +68,9 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
     try:
         con.execute(f"CREATE TEMP TABLE {BATCH} AS {select}").fetchall()
     except duckdb.Error as error:
+        changed = refusal(error)
+        if changed is not None:
+            raise TableError(f"{state.path}: {changed}") from error
         _explain_cast(con, state, rows_sql, sources)
         if isinstance(error, duckdb.BinderException | duckdb.ConversionException | duckdb.InvalidInputException):
             raise TableError(f"{state.path}: the rows do not fit the table: {str(error).splitlines()[0]}") from error
@@ -132,7 +137,13 @@ def _select_sql(
     for field in state.schema:
         kind = duckdb_type(field.type, field.name)
         source, source_kind = sources.get(field.name, ("", ""))
-        value = quote(source) if source_kind == kind else f"CAST({quote(source) if source else 'NULL'} AS {kind})"
+        role = role_of(field.name, state.config)
+        if source_kind == kind:
+            value = quote(source)
+        elif source and role:
+            value = exact_cast(quote(source), kind, f"{role} column {field.name}")
+        else:
+            value = f"CAST({quote(source) if source else 'NULL'} AS {kind})"
         fields.append(f"{value} AS {quote(field.name)}")
     names = {name.lower(): name for name in given}
     for name in (_KEY, _PARTITION, _OP):

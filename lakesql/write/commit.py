@@ -93,8 +93,8 @@ def complete(
     touched: Collection[tuple[str, str]],
     clock: Clock,
     zone: tzinfo,
-) -> None:
-    """Make the commit visible. `state` is what the write was planned on, `touched` the file groups it changes.
+) -> str:
+    """Make the commit visible; its completion time, in layout 1 the instant. `state` is what the write was planned on, `touched` the file groups it changes.
 
     CommitConflict when somebody interfered, CommitUnknown when the outcome cannot be told. After anything but a
     CommitUnknown and a success the caller must `abort`.
@@ -119,6 +119,7 @@ def complete(
         completed = draw(clock, max(now.newest_time, txn.instant), zone, txn.where)
     body = encode_commit(metadata, version=txn.config.version, replace=txn.action == "replacecommit")
     _publish(txn, _file(txn, COMPLETED, completed), body)
+    return completed or txn.instant
 
 
 def refuse_overlap(

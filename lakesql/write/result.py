@@ -10,6 +10,7 @@ class WriteResult:
     """
 
     instant: str | None
+    """Requested time: what time travel and `hudi_timeline` know the write by."""
     action: str | None
     operation: str
     rows_inserted: int = 0
@@ -23,6 +24,8 @@ class WriteResult:
     duration_s: float = 0.0
     requests: int = 0
     """Calls to the table's storage."""
+    completed: str | None = None
+    """Completion time, in which incremental reads count (version 6: the instant)."""
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:

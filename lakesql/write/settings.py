@@ -16,6 +16,9 @@ DEFAULT_CODEC = "zstd"
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
 
 DUPLICATE_POLICIES = ("none", "drop", "fail")
+RETRIES = "lakesql.write.retries"
+"""How often a statement that lost against another writer is run again."""
+
 NON_GLOBAL_INDEXES = ("", "SIMPLE", "BLOOM", "INMEMORY")
 
 
@@ -34,6 +37,7 @@ class WriteConfig:
     bloom_fpp: float = 1e-9
     bloom_max_entries: int = 100_000
     lock_wait_ms: int = 60_000
+    retries: int = 5
     duplicates: str = "none"
     combine_before_insert: bool = False
     timezone: str = ""
@@ -45,7 +49,7 @@ def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
     _refuse(settings)
     values: dict[str, Any] = {}
     for field in fields(WriteConfig):
-        name, parse = _NAMES[field.name]
+        name, parse = _BY_FIELD[field.name]
         if name in settings:
             try:
                 values[field.name] = parse(str(settings[name]).strip())
@@ -92,7 +96,7 @@ def _fraction(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
+        raise ValueError("must be a number") from None
     if not 0 < value < 1:
         raise ValueError("must be a number between 0 and 1")
     return value
@@ -119,7 +123,7 @@ def _codec(text: str) -> str:
     return CODECS[text.lower()]
 
 
-_NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
+_BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_file_bytes": ("hoodie.parquet.max.file.size", _size(1)),
     "small_file_bytes": ("hoodie.parquet.small.file.limit", _whole),
     "small_file_candidates": ("hoodie.merge.small.file.group.candidates.limit", _size(0)),
@@ -131,8 +135,12 @@ _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bloom_fpp": ("hoodie.index.bloom.fpp", _fraction),
     "bloom_max_entries": ("hoodie.bloom.index.filter.dynamic.max.entries", _size(1)),
     "lock_wait_ms": ("hoodie.write.lock.wait_time_ms", _size(0)),
+    "retries": (RETRIES, _size(0)),
     "duplicates": ("hoodie.datasource.insert.dup.policy", _one_of(*DUPLICATE_POLICIES)),
     "combine_before_insert": ("hoodie.combine.before.insert", _flag),
     "timezone": ("hoodie.table.timeline.timezone", _one_of("utc", "local")),
     "bare_complex_keys": ("hoodie.write.complex.keygen.new.encoding", _flag),
 }
+
+SETTINGS = frozenset(name for name, _ in _BY_FIELD.values())
+"""The settings that have a meaning for a write."""

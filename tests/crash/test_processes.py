@@ -34,6 +34,15 @@ def start(path: str, writer: int, rounds: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+COUNTER = """
+import sys, lakesql
+warehouse, rounds = sys.argv[1], int(sys.argv[2])
+con = lakesql.connect(warehouse=warehouse)
+for _ in range(rounds):
+    con.sql("UPDATE t SET v = v + 1 WHERE id = 1")
+"""
+
+
 def rows_of(table: lakesql.Table) -> dict[int, tuple[int, int]]:
     return {r["id"]: (r["v"], r["ts"]) for r in table.read(columns=["id", "v", "ts"]).read_all().to_pylist()}
 
@@ -54,6 +63,17 @@ def test_writers_in_several_processes_lose_nothing(kind: str, tmp_path: Path) ->
     completed = [i.completed for i in timeline.completed_writes()]
     assert len(set(completed)) == len(completed)
     assert not timeline.pending()
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_increments_of_two_processes_all_count_and_none_fails(kind: str, tmp_path: Path) -> None:
+    table = lakesql.create_table(str(tmp_path / "t"), SCHEMA, type=kind, primary_key=["id"], ordering_fields=["ts"])
+    table.upsert([{"id": 1, "v": 0, "ts": 1}, {"id": 2, "v": 0, "ts": 1}])
+    command = [sys.executable, "-c", COUNTER, str(tmp_path), "8"]
+    writers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [writer.communicate(timeout=120)[1] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0], errors
+    assert rows_of(table) == {1: (16, 1), 2: (0, 1)}
 
 
 @pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 6)])

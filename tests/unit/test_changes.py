@@ -72,9 +72,8 @@ def test_insert_follows_the_operation_setting(trips):
     trips.sql("SET hoodie.spark.sql.insert.into.operation = upsert")
     trips.sql("INSERT INTO trips VALUES ('b', 6, 20, 'ny')")
     assert (trips.last_result.operation, trips.last_result.rows_updated) == ("upsert", 1)
-    trips.sql("SET hoodie.spark.sql.insert.into.operation = replace")
-    with pytest.raises(SQLError, match="INSERT INTO knows insert, upsert, bulk_insert"):
-        trips.sql("INSERT INTO trips VALUES ('b', 6, 20, 'ny')")
+    with pytest.raises(SQLError, match="'replace': use one of insert, upsert, bulk_insert"):
+        trips.sql("SET hoodie.spark.sql.insert.into.operation = replace")
     trips.sql("RESET")
     assert trips.sql("SET hoodie.spark.sql.insert.into.operation").fetchall()[0][1] is None
 
@@ -84,6 +83,16 @@ def test_insert_by_position_by_list_and_by_name(trips):
     trips.sql("INSERT INTO trips BY NAME SELECT 'la' AS city, 'd' AS ID, 4 AS v")
     trips.sql("INSERT INTO trips SELECT * REPLACE ('e' AS id) FROM trips WHERE id = 'd'")
     assert all_rows(trips)[2:] == [("c", None, None, "la"), ("d", 4, None, "la"), ("e", 4, None, "la")]
+
+
+def test_type_error_of_an_insert_by_position_says_in_which_order_values_are_taken(trips):
+    with pytest.raises(TableError, match="taken in the order id, v, ts, city; partition columns come last"):
+        trips.sql("INSERT INTO trips VALUES ('sf', 'c', 3, 10)")
+    with pytest.raises(TableError, match="taken in the order id, v, ts; partition"):
+        trips.sql("INSERT INTO trips PARTITION (city = 'sf') VALUES ('c', 'x', 10)")
+    with pytest.raises(TableError) as caught:
+        trips.sql("INSERT INTO trips (id, v, ts, city) VALUES ('sf', 'c', 3, 10)")
+    assert "in the order" not in str(caught.value)
 
 
 def test_insert_with_partition_values_before_the_query(trips):
@@ -181,7 +190,9 @@ def test_temporary_tables_of_the_connection_are_sources(trips):
     assert all_rows(trips) == AB[1:]
 
 
-def test_row_changed_by_another_writer_meanwhile_is_a_conflict_not_a_lost_update(trips, monkeypatch):
+@pytest.fixture
+def rival(trips, monkeypatch):
+    """Makes another writer change row a between the computing and the writing of the next statement's rows."""
     other = trips.cursor()
 
     def late_write(*arguments, **options):
@@ -189,12 +200,67 @@ def test_row_changed_by_another_writer_meanwhile_is_a_conflict_not_a_lost_update
         other.sql("UPDATE trips SET v = 100 WHERE id = 'a'")
         return write(*arguments, **options)
 
-    monkeypatch.setattr(changes, "write", late_write)
+    return lambda: monkeypatch.setattr(changes, "write", late_write)
+
+
+UPDATE_A = "UPDATE trips SET v = v + 1 WHERE id = 'a'"
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        (UPDATE_A, [("a", 101, 10, "sf"), AB[1]]),
+        ("DELETE FROM trips WHERE v = 1", [("a", 100, 10, "sf"), AB[1]]),
+        (
+            "MERGE INTO trips t USING (SELECT * FROM trips) s ON t.id = s.id WHEN MATCHED AND t.id = 'a' THEN UPDATE "
+            "SET v = s.v * 2",
+            [("a", 200, 10, "sf"), AB[1]],
+        ),
+    ],
+)
+def test_statement_that_lost_against_another_writer_is_run_again_on_the_new_rows(trips, rival, sql, rows):
+    rival()
+    trips.sql(sql)
+    assert all_rows(trips) == rows
+    assert any("Run again once" in note for note in trips.last_result.notes)
+
+
+def test_no_retries_make_a_lost_race_a_conflict_not_a_lost_update(trips, rival):
+    trips.sql("SET lakesql.write.retries = 0")
+    rival()
     with pytest.raises(CommitConflict):
-        trips.sql("UPDATE trips SET v = v + 1 WHERE id = 'a'")
+        trips.sql(UPDATE_A)
     assert all_rows(trips) == [("a", 100, 10, "sf"), AB[1]]
-    trips.sql("UPDATE trips SET v = v + 1 WHERE id = 'a'")
+    trips.sql(UPDATE_A)
     assert all_rows(trips)[0][1] == 101
+
+
+def test_statement_over_a_stream_is_not_run_again(trips, rival):
+    new = pa.table({"id": ["a"], "v": [7]})
+    sql = "MERGE INTO trips t USING new s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v"
+    trips.duckdb.register("new", pa.RecordBatchReader.from_batches(new.schema, new.to_batches()))
+    rival()
+    with pytest.raises(CommitConflict):
+        trips.sql(sql)
+    trips.duckdb.unregister("new")
+    trips.register("new", new)
+    rival()
+    trips.sql(sql)
+    assert all_rows(trips)[0][1] == 7
+
+
+def test_late_rows_leave_a_note_that_names_the_way_to_force_them(trips):
+    trips.sql("UPDATE trips SET v = 5, ts = 1")
+    assert trips.last_result.rows_ignored == 2
+    assert trips.last_result.notes == (
+        "2 rows were ignored as late: the stored row has a larger ordering value (ts). To force them, give a larger "
+        "value of ts, or DELETE the stored row and INSERT the new one.",
+    )
+    trips.sql("DELETE FROM trips WHERE id = 'nobody'")
+    assert trips.last_result.notes == ()
+    trips.table("trips").upsert(pa.table({"id": ["a"], "v": [9], "ts": [11], "city": ["sf"]}))
+    result = trips.table("trips").upsert(pa.table({"id": ["a"], "v": [9], "ts": [9], "city": ["sf"]}))
+    assert result.notes[0].startswith("1 row was ignored as late")
 
 
 def test_interruption_leaves_the_table_and_the_connection_as_they_were(trips, monkeypatch):

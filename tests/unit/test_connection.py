@@ -331,3 +331,105 @@ def test_config_reaches_duckdb(tmp_path):
 
 def test_connection_shows_what_it_is(con, tmp_path):
     assert repr(con) == f"<lakesql.Connection: 0 tables, warehouse {tmp_path}/lake>"
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_changes_after_a_write_are_named_by_its_instant_or_its_completion_time(con, version):
+    con.sql(
+        "CREATE TABLE t (id INT, v INT) USING hudi "
+        f"TBLPROPERTIES (primaryKey = 'id', 'hoodie.write.table.version' = '{version}')"
+    )
+    row = con.sql("INSERT INTO t VALUES (1, 1)").to_arrow_table().to_pylist()[0]
+    first = con.last_result
+    assert (
+        row["completed"] == first.completed == (first.instant if version == 6 else max(first.completed, first.instant))
+    )
+    assert all_rows(con, f"t_changes('{first.instant}')", "id") == []
+    con.sql("INSERT INTO t VALUES (2, 2)")
+    second = con.last_result
+    con.sql("INSERT INTO t VALUES (3, 3)")
+    for begin, end in ((first.instant, second.instant), (first.completed, second.completed)):
+        assert all_rows(con, f"t_changes('{begin}')", "id") == [(2,), (3,)]
+        assert all_rows(con, f"t_changes('{begin}', '{end}')", "id") == [(2,)]
+        assert all_rows(con, f"hudi_incremental('t', from_instant := '{begin}', to_instant := '{end}')", "id") == [(2,)]
+        assert con.table("t").changes(begin, end).read_all().num_rows == 1
+    con.sql("DELETE FROM t WHERE id = 9")
+    assert con.last_result.completed is None
+
+
+# ---------------------------------------------------------------- tables that others make
+
+
+def test_table_made_elsewhere_is_found_when_it_is_named(con, tmp_path):
+    elsewhere = {
+        "a": "SELECT id FROM a",
+        "b": "INSERT INTO b SELECT 'b', 'sf', 2, 10",
+        "c": "SELECT id FROM c TIMESTAMP AS OF '2999-01-01'",
+        "d": "CREATE TABLE copy AS SELECT 1; SELECT id FROM d",
+        "e": "UPDATE E SET v = 3",
+    }
+    for name, sql in elsewhere.items():
+        create(tmp_path / "lake" / name, Kind("mor", 9)).insert(rows(("a", "sf", 1, 10)))
+        assert con.sql(sql).fetchall(), sql
+    create(tmp_path / "lake" / "f", Kind("cow", 9))
+    assert ("f",) in con.sql("SHOW TABLES").fetchall()
+    create(tmp_path / "lake" / "g", Kind("cow", 9)).insert(rows(("a", "sf", 1, 10)))
+    assert con.table("g").read().read_all().num_rows == 1
+    assert set(con.tables) == {"a", "b", "c", "d", "e", "f", "g"}
+
+
+def test_table_found_inside_a_transaction_that_is_rolled_back_is_found_again(con, tmp_path):
+    con.sql("BEGIN")
+    create(tmp_path / "lake" / "a", Kind("mor", 9)).insert(rows(("a", "sf", 1, 10)))
+    assert all_rows(con, "a") == [("a", 1, 10, "sf")]
+    con.rollback()
+    assert all_rows(con, "a") == [("a", 1, 10, "sf")]
+
+
+def test_folder_of_a_table_without_its_properties_is_told_when_its_name_is_used(tmp_path):
+    create(tmp_path / "lake" / "bad", Kind("cow", 9)).insert(rows(("a", "sf", 1, 10)))
+    properties = tmp_path / "lake" / "bad" / ".hoodie" / "hoodie.properties"
+    properties.rename(tmp_path / "kept")
+    with lakesql.connect(warehouse=str(tmp_path / "lake")) as con:
+        for sql in ("SELECT * FROM bad", "INSERT INTO bad VALUES (1)", "DELETE FROM bad"):
+            with pytest.raises(TableError, match=r"hoodie\.properties is missing from it"):
+                con.sql(sql)
+        (tmp_path / "kept").rename(properties)
+        assert all_rows(con, "bad") == [("a", 1, 10, "sf")]
+
+
+def test_table_with_a_backup_of_its_properties_alone_is_read(tmp_path):
+    create(tmp_path / "lake" / "t", Kind("cow", 9)).insert(rows(("a", "sf", 1, 10)))
+    properties = tmp_path / "lake" / "t" / ".hoodie" / "hoodie.properties"
+    properties.rename(str(properties) + ".backup")
+    with lakesql.connect(warehouse=str(tmp_path / "lake")) as con:
+        assert all_rows(con, "t") == [("a", 1, 10, "sf")]
+
+
+# ---------------------------------------------------------------- the rest of DuckDB's connection
+
+
+@pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")
+def test_results_come_out_as_from_a_duckdb_connection(trips):
+    sql = "SELECT id, v FROM trips ORDER BY id"
+    assert trips.execute(sql).df().to_dict("list") == {"id": ["a", "b"], "v": [1, 2]}
+    assert trips.execute(sql).fetchdf().shape == (2, 2)
+    assert trips.execute(sql).arrow().to_pydict() == {"id": ["a", "b"], "v": [1, 2]}
+    assert trips.execute(sql).fetch_arrow_table().num_rows == trips.execute(sql).to_arrow_table().num_rows == 2
+    assert trips.execute(sql).to_arrow_reader().read_all().num_rows == 2
+    assert list(trips.execute(sql).fetchnumpy()["v"]) == [1, 2]
+    assert trips.execute("DELETE FROM trips").arrow().column("rows_deleted").to_pylist() == [2]
+
+
+def test_executemany_runs_a_statement_for_each_set_of_parameters(trips):
+    trips.executemany("INSERT INTO trips VALUES (?, ?, 1, 'la')", [["c", 3], ["d", 4]])
+    assert all_rows(trips)[2:] == [("c", 3, 1, "la"), ("d", 4, 1, "la")]
+
+
+def test_registered_objects_are_sources_until_they_are_unregistered(trips):
+    trips.register("new rows", pa.table({"id": ["c"], "v": [3], "ts": [1], "city": ["la"]}))
+    trips.execute('INSERT INTO trips SELECT * FROM "new rows"')
+    assert len(all_rows(trips)) == 3
+    trips.unregister("new rows")
+    with pytest.raises(LakeError):
+        trips.execute('INSERT INTO trips SELECT * FROM "new rows"')

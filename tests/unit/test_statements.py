@@ -50,7 +50,6 @@ def parsed(sql):
         "CREATE TABLE other AS SELECT * FROM trips",
         "CREATE VIEW other AS SELECT * FROM trips",
         "CREATE TABLE x AS SELECT * FROM a JOIN b USING (hudi)",
-        "CREATE TABLE x (a INT) USING parquet",
         "ALTER TABLE other ADD COLUMN trips INT",
         "DROP TABLE other",
         "TRUNCATE other",

@@ -1,0 +1,39 @@
+"""SET and RESET of hoodie.x and lakesql.x: a slip of the pen, or a value that a setting cannot have, is refused at once."""
+
+from lakesql.errors import SQLError, Unsupported
+from lakesql.sql.merge_into import DUPLICATES, POLICIES
+from lakesql.sql.nodes import ResetSetting, SetSetting
+from lakesql.sql.options import INSERT_OPERATION, check_value, require_spelt
+from lakesql.sql.results import pairs_sql
+from lakesql.sql.session import Session
+from lakesql.write.settings import RETRIES
+
+_OBSOLETE = ("hoodie.sql.insert.mode", "hoodie.sql.bulk.insert.enable")
+_OF_ONE_TABLE = ("hoodie.table.name", "hoodie.table.create.schema", "hoodie.table.checksum")
+
+
+def set_setting(session: Session, statement: SetSetting) -> str:
+    """Remember a setting, or show it; the SQL of the result. SQLError, TableError or Unsupported as the module says."""
+    key, value = statement.key, statement.value
+    if value is None:
+        return pairs_sql([(key, session.settings.get(key))])
+    if key in _OBSOLETE:
+        raise Unsupported(f"setting {key} is obsolete. SET {INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'.")
+    if key in _OF_ONE_TABLE:
+        raise SQLError(f"setting {key} belongs to one table and cannot be set for all; give it in TBLPROPERTIES.")
+    if key.startswith("lakesql.") and key not in (DUPLICATES, RETRIES):
+        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES} and {RETRIES}.")
+    if key == DUPLICATES and value.lower() not in POLICIES:
+        raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(POLICIES)}.")
+    require_spelt(key, "setting")
+    check_value(key, value)
+    session.settings[key] = value
+    return pairs_sql([(key, value)])
+
+
+def reset_setting(session: Session, statement: ResetSetting) -> str:
+    """Forget one setting or all; the SQL of the result."""
+    gone = list(session.settings) if statement.key is None else [statement.key]
+    for key in gone:
+        session.settings.pop(key, None)
+    return pairs_sql([(key, None) for key in gone])

@@ -1,0 +1,70 @@
+"""The table's lock, and running a change again that lost against another writer.
+
+A CommitConflict says that nothing was committed, so rows that can be computed again may be written again. The first
+attempt computes them before it waits for the lock, as every write does. Each further attempt holds the lock from before
+it looks at the table, so that no lakesql writer can come between; writers of other engines do not know the lock.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TypeVar
+
+from lakesql.errors import CommitConflict
+from lakesql.storage import Storage
+from lakesql.write.result import WriteResult
+
+LOCK = "lakesql"
+
+Result = TypeVar("Result")
+
+_held: ContextVar[frozenset[str]] = ContextVar("lakesql_locks_held", default=frozenset())
+
+
+@contextmanager
+def locked(storage: Storage, wait_s: float) -> Iterator[None]:
+    """The table's lock, unless `retried` holds it for this call already. CommitConflict when it does not get free."""
+    if storage.uri in _held.get():
+        yield
+        return
+    with storage.lock(LOCK, wait_s):
+        token = _held.set(_held.get() | {storage.uri})
+        try:
+            yield
+        finally:
+            _held.reset(token)
+
+
+def retried(storage: Storage, run: Callable[[], Result], limits: Callable[[], tuple[int, int]]) -> tuple[Result, int]:
+    """What `run` gives, and how often it ran.
+
+    `limits`, asked at the first conflict: the milliseconds since the beginning, and the number of further attempts,
+    after which the CommitConflict is raised.
+    """
+    started = time.monotonic()
+    try:
+        return run(), 1
+    except CommitConflict as conflict:
+        failure = conflict
+        wait_ms, retries = limits()
+    for attempt in range(2, retries + 2):
+        left = started + wait_ms / 1000 - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            with locked(storage, left):
+                return run(), attempt
+        except CommitConflict as conflict:
+            failure = conflict
+    raise failure
+
+
+def with_attempts(result: WriteResult, attempts: int) -> WriteResult:
+    """The result with a note when it took more than one attempt."""
+    if attempts == 1:
+        return result
+    times = "once" if attempts == 2 else f"{attempts - 1} times"
+    note = f"Run again {times}, because other writers changed the same file groups meanwhile."
+    return replace(result, notes=(*result.notes, note))
