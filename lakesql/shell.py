@@ -27,6 +27,7 @@ from pygments.lexers.sql import SqlLexer
 from rich.console import Console
 
 from lakesql.errors import LakeError
+from lakesql.interrupt import interruptible
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import is_complete
@@ -163,7 +164,8 @@ def run_input(shell: Shell, text: str, place: Place = Place()) -> None:
         if text.lstrip().startswith("."):
             _command(shell, text.strip(), place)
         else:
-            _statements(shell, text, place)
+            with interruptible(shell.con.duckdb):
+                _statements(shell, text, place)
     except KeyboardInterrupt:
         shell.failed = True
         if not shell.interactive:
