@@ -1,5 +1,6 @@
 """Ctrl-C on a terminal: a statement ends, the shell goes on, a command ends with exit code 130, a write leaves nothing."""
 
+import contextlib
 import os
 import pty
 import select
@@ -60,10 +61,8 @@ def terminal(tmp_path):
 
     yield start
     for one in opened:
-        try:
+        with contextlib.suppress(ChildProcessError):
             one.close()
-        except ChildProcessError:
-            pass
         os.close(one.file)
 
 
