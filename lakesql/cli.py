@@ -1,10 +1,14 @@
 """The command line: `lakesql` is the shell, `lakesql -c "SQL"` runs statements and ends, `lakesql run FILE` a script.
 
-Results go to standard output, errors to standard error as our text without a traceback, and the exit code is 1 after an
-error. A first word that is no command is the database: `lakesql lake.duckdb`.
+Results go to standard output, errors to standard error as our text without a traceback; the exit code is 1 after an
+error, 130 after Ctrl-C. A first word that is no command is the database: `lakesql lake.duckdb`.
 """
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -17,11 +21,12 @@ from typer.core import TyperGroup
 from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
 from lakesql.handle import open_table
-from lakesql.shell import batch, interactive, new_shell
+from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
-from lakesql.sql.connection import connect
+from lakesql.sql.connection import Connection, connect
 
 _DEFAULT = "sql"
+_COMMANDS = ("run", "inspect", "demo")
 
 
 class Format(StrEnum):
@@ -30,6 +35,7 @@ class Format(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
+    JSONLINES = "jsonlines"
     MARKDOWN = "markdown"
     LINE = "line"
 
@@ -52,13 +58,33 @@ class _Group(TyperGroup):
 
 _HELP = """SQL on Apache Hudi tables, with DuckDB.
 
-Without a command it is the shell: lakesql [DATABASE]. With -c "SQL" it runs the statements and exits."""
+\b
+lakesql [DATABASE]             the shell; with a script on standard input, run it
+lakesql -c "SQL" [DATABASE]    run statements and exit; -c may be repeated
+lakesql run FILE [DATABASE]    run a script
 
-app = typer.Typer(cls=_Group, add_completion=False, help=_HELP, pretty_exceptions_enable=False)
+\b
+Options of all three (of run all but -c):
+  -c SQL             run this and exit
+  --format FORMAT    table, csv, json, jsonlines, markdown or line
+  --maxrows N        how many rows a table shows, 0 for all; default 40
+  --warehouse DIR    folder of the Hudi tables; default ./warehouse
+  --read-only        change neither the database nor a table
 
-Warehouse = Annotated[str, typer.Option("--warehouse", metavar="DIR", help="Folder of the Hudi tables.")]
+DATABASE is a DuckDB file for your other tables and views; without it they are in memory. Hudi tables are in the
+warehouse either way."""
+
+app = typer.Typer(cls=_Group, add_completion=False, help=_HELP, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+_WAREHOUSE = "warehouse"
+Warehouse = Annotated[
+    str | None, typer.Option("--warehouse", metavar="DIR", help="Folder of the Hudi tables; default: ./warehouse.")
+]
 Output = Annotated[Format, typer.Option("--format", help="How results are written.")]
-Database = Annotated[str, typer.Argument(metavar="[DATABASE]", help="DuckDB file; without it, memory.")]
+MaxRows = Annotated[int, typer.Option("--maxrows", min=0, help="How many rows a table shows; 0: all.")]
+Database = Annotated[
+    str, typer.Argument(metavar="DATABASE", help="DuckDB file of your other tables and views; without it, memory.")
+]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Change neither the database nor a table.")]
 
 
@@ -72,16 +98,18 @@ def _version(show: Annotated[bool, typer.Option("--version", help="Show the vers
 @app.command(_DEFAULT)
 def sql_command(
     database: Database = ":memory:",
-    command: Annotated[str | None, typer.Option("-c", metavar="SQL", help="Run this and exit.")] = None,
+    command: Annotated[list[str] | None, typer.Option("-c", metavar="SQL", help="Run this and exit.")] = None,
     format: Output = Format.TABLE,  # noqa: A002
-    warehouse: Warehouse = "warehouse",
+    maxrows: MaxRows = render.ROWS_MAX,
+    warehouse: Warehouse = None,
     read_only: ReadOnly = False,
 ) -> None:
     """The shell; with -c, or with a script on standard input, run and exit. This is the default command."""
-    with connect(database, warehouse=warehouse, read_only=read_only) as con:
-        shell = new_shell(con, format.value)
-        if command is not None:
-            _require(batch(shell, command))
+    _require_database(database)
+    with _connected(database, warehouse, read_only) as con:
+        shell = new_shell(con, format.value, maxrows)
+        if command:
+            _require(all(batch(shell, text) for text in command))
         elif sys.stdin.isatty():
             interactive(shell)
         else:
@@ -93,20 +121,54 @@ def run(
     file: Annotated[Path, typer.Argument(help="The script; statements end with semicolons.")],
     database: Database = ":memory:",
     format: Output = Format.TABLE,  # noqa: A002
-    warehouse: Warehouse = "warehouse",
+    maxrows: MaxRows = render.ROWS_MAX,
+    warehouse: Warehouse = None,
+    read_only: ReadOnly = False,
 ) -> None:
     """Run a script; stop at the first error and say which line."""
-    text = file.read_text(encoding="utf-8")
-    with connect(database, warehouse=warehouse) as con:
-        try:
-            for result in script.run(con, text):
-                if result.written is not None and format is Format.TABLE:
-                    typer.echo(str(result.written))
-                elif result.columns:
-                    typer.echo(render.FORMATS[format.value](result.columns, result.rows))
-        except script.ScriptError as error:
-            typer.echo(f"{file}: line {error.line}: {error}", err=True)
-            raise typer.Exit(1) from error
+    text = read_script(file)
+    _require_database(database)
+    with _connected(database, warehouse, read_only) as con:
+        _require(batch(new_shell(con, format.value, maxrows), text, file))
+
+
+def _require_database(database: str) -> None:
+    """LakeError for what is no database and should not become one: a mistyped command, a script, a folder."""
+    path = Path(database)
+    if database == ":memory:" or path.is_file() or "://" in database or database.startswith("md:"):
+        return
+    if path.is_dir():
+        raise LakeError(
+            f"{database} is a folder, not a DuckDB file; for a folder of tables use --warehouse {database}."
+        )
+    if path.suffix.lower() == ".sql":
+        raise LakeError(f"{database}: no such file; and scripts run with: lakesql run {database}")
+    if not path.suffix:
+        near = get_close_matches(database, _COMMANDS, 1)
+        meant = f"Did you mean {near[0]}? " if near else ""
+        raise LakeError(
+            f"{database} is neither a command ({', '.join(_COMMANDS)}) nor a file. {meant}To create a database, give it "
+            f"an ending: {database}.duckdb"
+        )
+
+
+@contextmanager
+def _connected(database: str, warehouse: str | None, read_only: bool) -> Iterator[Connection]:
+    """A connection that is closed at the end; Ctrl-C within ends the command with exit code 130.
+
+    A warehouse given by name that is not there is said, since it may be a typing error; a file is a LakeError.
+    """
+    folder = _WAREHOUSE if warehouse is None else warehouse
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise LakeError(f"warehouse {folder} is a file; give the folder that holds the Hudi tables.")
+    if warehouse is not None and "://" not in folder and not Path(folder).exists():
+        typer.echo(f"Warehouse {folder} does not exist; the first CREATE TABLE makes it.", err=True)
+    try:
+        with connect(database, warehouse=folder, read_only=read_only) as con:
+            yield con
+    except KeyboardInterrupt as error:
+        typer.echo("Interrupted", err=True)
+        raise typer.Exit(130) from error
 
 
 @app.command()
@@ -157,6 +219,10 @@ def main() -> None:
     """The entry point of the command."""
     try:
         app()
+    except BrokenPipeError:
+        # Whoever read our output has enough of it. Python flushes once more at exit, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except (LakeError, duckdb.Error, OSError) as error:
         typer.echo(f"Error: {script.error_text(error)}", err=True)
         sys.exit(1)

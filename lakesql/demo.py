@@ -6,6 +6,9 @@ the same rows. The data is in `demo_data/`.
 """
 
 import importlib.util
+import shlex
+import shutil
+import sys
 import tempfile
 import zipfile
 from importlib import resources
@@ -46,13 +49,37 @@ WHEN NOT MATCHED THEN INSERT (trip_id, rider, driver, fare, ts, city)
 def main(folder: str | None = None) -> None:
     """Run the demo in `folder` (default: a new temporary folder) and print what happens.
 
-    Raises LakeError when hudi-rs reads other rows than lakesql, which would be a defect.
+    Raises LakeError when hudi-rs reads other rows than lakesql, which would be a defect. A demo that fails removes its
+    tables.
     """
     console = Console(width=110, highlight=False)
-    home = Path(folder or tempfile.mkdtemp(prefix="lakesql-demo-"))
+    home = Path(folder or tempfile.mkdtemp(prefix="lakesql-demo-")).absolute()
+    tables = [home / f"trips_{kind}" for kind in KINDS]
+    for table in tables:
+        if table.exists():
+            raise LakeError(f"{table} is there already; give another --folder, or remove it.")
+    try:
+        run(console, home)
+    except BaseException:
+        for table in tables:
+            shutil.rmtree(table, ignore_errors=True)
+        raise
+    console.print(f"The tables are in {home}. Any Hudi reader can open them; try:", markup=False, soft_wrap=True)
+    hint = f'  {program()} -c "SELECT * FROM trips_mor" --warehouse {shlex.quote(str(home))}'
+    console.print(hint, markup=False, soft_wrap=True)
+
+
+def program() -> str:
+    """How the command is called in the shell that runs it: by its name when that finds it, else as it was now."""
+    if shutil.which("lakesql"):
+        return "lakesql"
+    called = Path(sys.argv[0])
+    return shlex.quote(str(called)) if called.name == "lakesql" else "lakesql"
+
+
+def run(console: Console, home: Path) -> None:
+    """Unpack the tables into `home`, change and read them."""
     for kind in KINDS:
-        if (home / f"trips_{kind}").exists():
-            raise LakeError(f"{home / f'trips_{kind}'} is there already; give another --folder, or remove it.")
         with resources.as_file(resources.files("lakesql") / "demo_data" / f"trips_{kind}.zip") as packed:
             zipfile.ZipFile(packed).extractall(home)
     clock = clock_for(console, home)
@@ -63,8 +90,6 @@ def main(folder: str | None = None) -> None:
         show(console, con, "SELECT * FROM changes")
         for kind in KINDS:
             story(console, con, f"trips_{kind}", home)
-    console.print(f"The tables are in {home}. Any Hudi reader can open them; try:")
-    console.print(f'  lakesql -c "SELECT * FROM trips_mor" --warehouse {home}')
 
 
 def clock_for(console: Console, home: Path) -> Clock:
@@ -88,9 +113,9 @@ def story(console: Console, con: Connection, table: str, home: Path) -> None:
     first = con.execute(f"SELECT min(completed) FROM hudi_timeline('{table}')").fetchall()[0][0]
     last = con.execute(f"SELECT max(completed) FROM hudi_timeline('{table}')").fetchall()[0][0]
     show(console, con, f"SELECT {COLUMNS} FROM {table} ORDER BY trip_id", "Snapshot before")
-    console.print(MERGE.format(table=table).strip(), style="cyan")
+    console.print(MERGE.format(table=table).strip(), style="cyan", markup=False)
     con.sql(MERGE.format(table=table))
-    console.print(f"-> {con.last_result}\n", style="bold")
+    console.print(f"-> {con.last_result}\n", style="bold", markup=False)
     show(
         console,
         con,
@@ -114,7 +139,8 @@ def story(console: Console, con: Connection, table: str, home: Path) -> None:
 def compare_with_hudi_rs(console: Console, con: Connection, table: str, home: Path) -> None:
     """hudi-rs must read the rows that lakesql reads."""
     if HUDI_RS is None:
-        console.print("hudi-rs is not installed (pip install 'lakesql[demo]'), so its rows are not compared.\n")
+        text = "hudi-rs is not installed (pip install 'lakesql[demo]'), so its rows are not compared.\n"
+        console.print(text, markup=False)
         return
     batches = HUDI_RS.HudiTableBuilder.from_base_uri(str(home / table)).build().read()
     theirs = duckdb.connect()

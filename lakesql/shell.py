@@ -5,6 +5,8 @@ function of a line of input and can be run without a terminal. The prompt, histo
 tables and columns are prompt_toolkit's.
 """
 
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +27,7 @@ from pygments.lexers.sql import SqlLexer
 from rich.console import Console
 
 from lakesql.errors import LakeError
+from lakesql.interrupt import interruptible
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import is_complete
@@ -114,6 +117,10 @@ class Shell:
     out: TextIO
     err: TextIO
     mode: str = "table"
+    rows_max: int = render.ROWS_MAX
+    """How many rows of a result a table shows; 0: all."""
+    width_max: int = 0
+    """How wide a table may be; 0: as the terminal, without one any width."""
     timer: bool = False
     interactive: bool = False
     running: bool = True
@@ -126,68 +133,89 @@ class Shell:
         """Write a result."""
         print(text, file=self.file or self.out)
 
-    def complain(self, text: str) -> None:
-        """Write an error."""
+    def complain(self, text: str, place: str = "") -> None:
+        """Write an error. `place`: the file and line it is in, or the line."""
         self.failed = True
-        print(f"Error: {text}", file=self.err)
+        print(f"{place}: {text}" if place else f"Error: {text}", file=self.err)
 
 
-def run_input(shell: Shell, text: str) -> None:
-    """Run what was typed: a dot command, or statements up to their semicolon. Errors are written, not raised."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an input comes from: a file, None for the keyboard and the command line, and the line it begins in."""
+
+    file: Path | None = None
+    line: int = 1
+
+    def at(self, line: int, text: str) -> str:
+        """How an error names a line of the input, '' when there is but one."""
+        number = self.line + line - 1
+        if self.file is not None:
+            return f"{self.file}: line {number}"
+        return f"Error: line {number}" if number > 1 or "\n" in text.strip() else ""
+
+
+def run_input(shell: Shell, text: str, place: Place = Place()) -> None:
+    """Run what was typed: a dot command, or statements up to their semicolon. Errors are written, not raised.
+
+    KeyboardInterrupt is written too by an interactive shell, which goes on, and raised by others.
+    """
     shell.failed = False
-    stripped = text.strip()
-    if stripped.startswith("."):
-        _command(shell, stripped)
-        return
-    started = time.perf_counter()
     try:
-        for result in script.run(shell.con, text):
-            if result.columns or result.written:
-                shell.say(_rendered(shell, result))
-    except script.ScriptError as error:
-        where = f"line {error.line}: " if "\n" in stripped else ""
-        shell.complain(f"{where}{error}")
+        if text.lstrip().startswith("."):
+            _command(shell, text.strip(), place)
+        else:
+            with interruptible(shell.con.duckdb):
+                _statements(shell, text, place)
     except KeyboardInterrupt:
-        shell.con.duckdb.interrupt()
-        shell.complain("interrupted")
+        shell.failed = True
+        if not shell.interactive:
+            raise
+        print("Interrupted", file=shell.err)
+
+
+def _statements(shell: Shell, text: str, place: Place) -> None:
+    started = time.perf_counter()
+    limited = shell.mode == "table" and shell.file is None
+    try:
+        for result in script.run(shell.con, text, shell.mode, shell.rows_max or None if limited else None):
+            if result.columns or result.written:
+                shell.say(script.shown(result, shell.mode, _width(shell) if limited else None))
+    except script.ScriptError as error:
+        shell.complain(str(error), place.at(error.line, text))
     if shell.timer:
         shell.say(f"Run time: {time.perf_counter() - started:.3f} s")
 
 
-def _rendered(shell: Shell, result: script.Result) -> str:
-    if shell.mode == "table":
-        if result.written is not None:
-            return "\n".join([str(result.written), *result.written.notes])
-        return render.table(
-            result.columns, result.rows, render.ROWS_MAX if shell.interactive and not shell.file else None
-        )
-    return render.FORMATS[shell.mode](result.columns, result.rows)
+def _width(shell: Shell) -> int | None:
+    """How wide a table may be, None for any width."""
+    if shell.width_max:
+        return shell.width_max
+    return shutil.get_terminal_size().columns if shell.out.isatty() else None
 
 
 # ---------------------------------------------------------------- dot commands
 
 
-def _command(shell: Shell, text: str) -> None:
+def _command(shell: Shell, text: str, place: Place) -> None:
     name, _, argument = text[1:].partition(" ")
     command = COMMANDS.get(name.lower())
     if command is None:
-        shell.complain(f".{name} is unknown; .help lists the commands.")
+        shell.complain(f".{name} is unknown; .help lists the commands.", place.at(1, text))
         return
     try:
         command[1](shell, argument.strip().rstrip(";").strip())
     except (LakeError, duckdb.Error, OSError) as error:
-        shell.complain(script.error_text(error))
+        shell.complain(script.error_text(error), place.at(1, text))
 
 
 def _tables(shell: Shell, argument: str) -> None:
     rows = [(name, path) for name, path in shell.con.tables.items() if not argument or argument.lower() in name.lower()]
-    others = script.execute(
-        shell.con,
+    others = shell.con.duckdb.execute(
         "SELECT table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
-        "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1",
-    )
+        "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1"
+    ).fetchall()
     known = {n.lower() for n, _ in rows}
-    rows += [(str(n), "") for (n,) in others.rows if str(n).lower() not in known and argument.lower() in str(n).lower()]
+    rows += [(str(n), "") for (n,) in others if str(n).lower() not in known and argument.lower() in str(n).lower()]
     shell.say(render.table(("name", "hudi table at"), rows))
 
 
@@ -221,31 +249,76 @@ def _timer(shell: Shell, argument: str) -> None:
     shell.timer = argument.lower() == "on" if argument else not shell.timer
 
 
+def _maxrows(shell: Shell, argument: str) -> None:
+    shell.rows_max = _number(shell, "maxrows", argument, shell.rows_max)
+
+
+def _maxwidth(shell: Shell, argument: str) -> None:
+    shell.width_max = _number(shell, "maxwidth", argument, shell.width_max)
+
+
+def _number(shell: Shell, name: str, argument: str, present: int) -> int:
+    """The number given, or the present one: shown when none is given, kept when it is wrong."""
+    if not argument:
+        shell.say(f"{name}: {present}")
+    elif not argument.isdecimal():
+        shell.complain(f".{name} takes a number, 0 for no limit.")
+    else:
+        return int(argument)
+    return present
+
+
 def _read(shell: Shell, argument: str) -> None:
     if not argument:
         shell.complain(".read FILE")
         return
-    text = Path(argument.strip("'\"")).expanduser().read_text(encoding="utf-8")
-    for piece in _inputs(text):
-        run_input(shell, piece)
+    file = Path(argument.strip("'\"")).expanduser()
+    run_script(shell, read_script(file), file)
+
+
+def read_script(file: Path) -> str:
+    """The text of a script; LakeError when there is none, or it is not UTF-8."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError as error:
+        raise LakeError(f"{file}: no such file.") from error
+    except IsADirectoryError as error:
+        raise LakeError(f"{file} is a folder, not a script.") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise LakeError(
+            f"{file}: line {line}: byte 0x{data[error.start]:02x} is not UTF-8; save the script as UTF-8."
+        ) from error
+
+
+def run_script(shell: Shell, text: str, file: Path | None = None) -> bool:
+    """Run statements and dot commands up to the first error; whether all went well."""
+    for line, piece in _inputs(text):
+        run_input(shell, piece, Place(file, line))
         if shell.failed:
-            return
+            return False
+        if not shell.running:
+            break
+    return True
 
 
-def _inputs(text: str) -> Iterator[str]:
-    """A script with dot commands as the inputs someone would type."""
-    waiting = ""
-    for line in text.splitlines(keepends=True):
+def _inputs(text: str) -> Iterator[tuple[int, str]]:
+    """A script with dot commands as the inputs someone would type, with the lines they begin in."""
+    waiting, first = "", 1
+    for number, line in enumerate(re.findall(r"[^\n]*\n|[^\n]+", text), 1):
         if not waiting.strip() and line.lstrip().startswith("."):
-            yield line.strip()
+            yield number, line.strip()
+            waiting, first = "", number + 1
             continue
         waiting += line
         if is_complete(waiting):
             if waiting.strip():
-                yield waiting
-            waiting = ""
+                yield first, waiting
+            waiting, first = "", number + 1
     if waiting.strip():
-        yield waiting
+        yield first, waiting
 
 
 def _output(shell: Shell, argument: str) -> None:
@@ -273,6 +346,8 @@ COMMANDS: dict[str, tuple[str, Callable[[Shell, str], None]]] = {
     "tables": (".tables [TEXT]", _tables),
     "schema": (".schema [TABLE]", _schema),
     "mode": (".mode [FORMAT]", _mode),
+    "maxrows": (".maxrows [N]", _maxrows),
+    "maxwidth": (".maxwidth [N]", _maxwidth),
     "timer": (".timer on|off", _timer),
     "read": (".read FILE", _read),
     "output": (".output [FILE]", _output),
@@ -284,6 +359,8 @@ _HELP = {
     "tables": "list tables and views whose name holds TEXT",
     "schema": "columns of a Hudi table, or of all",
     "mode": f"how results look: {', '.join(render.FORMATS)}",
+    "maxrows": f"how many rows a table shows, 0 for all; {render.ROWS_MAX} at first",
+    "maxwidth": "how wide a table is, 0 for the width of the terminal",
     "timer": "show how long statements take",
     "read": "run a script",
     "output": "write results to FILE, without FILE to the screen again",
@@ -372,8 +449,10 @@ def interactive(shell: Shell) -> None:
             key_bindings=_bindings(),
         )
         Console(file=shell.out).print(
-            f"lakesql: SQL on Hudi tables. {len(shell.con.tables)} tables in {shell.con.warehouse}. [dim].help for "
-            f"help[/dim]"
+            f"lakesql: SQL on Hudi tables. {len(shell.con.tables)} tables in {shell.con.warehouse}. .help for help",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
         while shell.running:
             try:
@@ -388,20 +467,14 @@ def interactive(shell: Shell) -> None:
         _output(shell, "")
 
 
-def batch(shell: Shell, text: str) -> bool:
+def batch(shell: Shell, text: str, file: Path | None = None) -> bool:
     """Run a script with dot commands up to its first error; whether all went well."""
     try:
-        for piece in _inputs(text):
-            run_input(shell, piece)
-            if shell.failed:
-                return False
-            if not shell.running:
-                break
+        return run_script(shell, text, file)
     finally:
         _output(shell, "")
-    return True
 
 
-def new_shell(con: Connection, mode: str = "table") -> Shell:
+def new_shell(con: Connection, mode: str = "table", rows_max: int = render.ROWS_MAX) -> Shell:
     """A shell on standard output and error."""
-    return Shell(con, sys.stdout, sys.stderr, mode)
+    return Shell(con, sys.stdout, sys.stderr, mode, rows_max)

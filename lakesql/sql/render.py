@@ -1,114 +1,179 @@
 """Results as text: box tables for people, CSV, JSON, Markdown and one-value-per-line for programs. Pure.
 
-`rows` are tuples of Python values as DuckDB gives them. Numbers stand right, NULL is written out except in CSV,
-where it is empty, and JSON, where it is null.
+Values come as the texts that DuckDB gives them, None for NULL; for the JSON formats they come as JSON (`is_json`).
+NULL is written out except in CSV, where it is empty and an empty text is `""`, and in JSON, where it is null.
+A box may be limited in rows and in width. Of too many rows the first and the last are shown; in too narrow a place
+long values are cut first, then columns are left out: Hudi's meta columns, then those in the middle.
 """
 
-import csv
-import io
 import json
-import math
-from collections.abc import Callable, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
 ROWS_MAX = 40
-CELL_MAX = 80
+WIDTH_MIN = 20
+"""What a column keeps, in cells, before whole columns are left out."""
+META_PREFIX = "_hoodie_"
 
-Rows = Sequence[Sequence[Any]]
+Rows = Sequence[Sequence[str | None]]
 
-
-def text_of(value: Any) -> str:
-    """One value as DuckDB's shell prints it."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, datetime):
-        return value.isoformat(sep=" ")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return "".join(chr(b) if 32 <= b < 127 and b != 92 else f"\\x{b:02X}" for b in bytes(value))
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{text_of(k)}: {text_of(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(text_of, value)) + "]"
-    return str(value)
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BIGNUM")
+_UNSIGNED = ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT")
 
 
-def table(columns: Sequence[str], rows: Rows, rows_max: int | None = None) -> str:
-    """A box. Of more than `rows_max` rows the first ones are shown, and how many there are."""
-    shown = rows if rows_max is None or len(rows) <= rows_max else rows[:rows_max]
-    cells = [[_one_line(text_of(v)) for v in row] for row in shown]
-    right = [_numeric([row[i] for row in shown]) for i in range(len(columns))]
+def is_json(mode: str) -> bool:
+    """Whether a format wants its values as JSON."""
+    return mode in ("json", "jsonlines")
+
+
+def table(
+    columns: Sequence[str], rows: Rows, types: Sequence[str] = (), count: int | None = None, width: int | None = None
+) -> str:
+    """A box at most `width` cells wide, None for no limit.
+
+    `rows` are all rows, or the first and the last ones of `count`. `types`: DuckDB's names, to put numbers right.
+    """
+    count = len(rows) if count is None else count
+    right = [_is_number(t) for t in types] or [False] * len(columns)
     header = [_one_line(c) for c in columns]
-    widths = [max(cell_len(row[i]) for row in (header, *cells)) for i in range(len(columns))]
+    cells = [["NULL" if v is None else _one_line(v) for v in row] for row in rows]
+    if len(rows) < count:
+        cells[(len(rows) + 1) // 2 : (len(rows) + 1) // 2] = [["·"] * len(columns)] * 3
+    widths = [max(map(cell_len, column)) for column in zip(header, *cells, strict=True)]
+    places: Sequence[int | None] = range(len(columns))
+    if width is not None:
+        kept, widths = _fit(widths, [n for n, c in enumerate(columns) if c.startswith(META_PREFIX)], width)
+        places = _with_gaps(kept, len(columns))
+    header = [_at(header, p) for p in places]
+    cells = [[_at(row, p) for p in places] for row in cells]
+    right = [p is not None and right[p] for p in places]
+    shown = [1 if p is None else widths[p] for p in places]
+    lines = [_rule("┌┬┐", shown), _line(header, shown, [False] * len(shown)), _rule("├┼┤", shown)]
+    lines += [_line(row, shown, right) for row in cells]
+    lines.append(_rule("└┴┘", shown))
+    return "\n".join(lines + _footer(len(rows), count, sum(p is not None for p in places), len(columns)))
 
-    def line(values: Sequence[str], left: bool = False) -> str:
-        padded = [_pad(v, w, r and not left) for v, w, r in zip(values, widths, right, strict=True)]
-        return "│ " + " │ ".join(padded) + " │"
 
-    def rule(start: str, middle: str, end: str) -> str:
-        return start + middle.join("─" * (w + 2) for w in widths) + end
-
-    lines = [rule("┌", "┬", "┐"), line(header, left=True), rule("├", "┼", "┤")]
-    lines += [line(row) for row in cells]
-    lines.append(rule("└", "┴", "┘"))
-    if len(shown) < len(rows):
-        lines.append(f"{len(rows):,} rows, the first {len(shown)} are shown")
-    return "\n".join(lines)
+def _footer(rows: int, count: int, columns: int, columns_all: int) -> list[str]:
+    """A line about what was left out, none when nothing was."""
+    parts = []
+    if rows < count:
+        parts.append(f"{count:,} rows ({rows} shown)")
+    if columns < columns_all:
+        parts.append(f"{columns_all} columns ({columns} shown)")
+    return ["  ".join(parts)] if parts else []
 
 
-def _numeric(values: Sequence[Any]) -> bool:
-    """Whether a column holds numbers, and at least one."""
-    given = [v for v in values if v is not None]
-    return bool(given) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in given)
+def _fit(widths: Sequence[int], meta: Collection[int], limit: int) -> tuple[list[int], list[int]]:
+    """Which columns fit into `limit` cells, and how wide each of all columns may be."""
+    least = [min(w, WIDTH_MIN) for w in widths]
+    kept = list(range(len(widths)))
+    while len(kept) > 1 and _total([least[n] for n in kept], len(widths), kept) > limit:
+        hidden = [n for n in kept if n in meta] if len(meta) < len(widths) else []
+        kept.remove(hidden[-1] if hidden else kept[len(kept) // 2])
+    fitted = list(least)
+    room = limit - _total([least[n] for n in kept], len(widths), kept)
+    while room > 0 and (cut := [n for n in kept if fitted[n] < widths[n]]):
+        for n in cut[:room]:
+            fitted[n] += 1
+        room -= len(cut[:room])
+    if room < 0:
+        fitted[kept[0]] = max(1, fitted[kept[0]] + room)
+    return kept, fitted
+
+
+def _total(widths: Sequence[int], columns: int, kept: Sequence[int]) -> int:
+    """Cells of a line: each column has a bar and two blanks, a gap is one cell wide, and there is a last bar."""
+    gaps = sum(p is None for p in _with_gaps(kept, columns))
+    return sum(widths) + 3 * len(widths) + 4 * gaps + 1
+
+
+def _with_gaps(kept: Sequence[int], columns: int) -> list[int | None]:
+    """The columns kept, None where some are left out."""
+    places: list[int | None] = []
+    for n in range(columns):
+        if n in kept:
+            places.append(n)
+        elif not places or places[-1] is not None:
+            places.append(None)
+    return places
+
+
+def _at(row: Sequence[str], place: int | None) -> str:
+    return "…" if place is None else row[place]
+
+
+def _rule(corners: str, widths: Sequence[int]) -> str:
+    return corners[0] + corners[1].join("─" * (w + 2) for w in widths) + corners[2]
+
+
+def _line(values: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    return "│ " + " │ ".join(_pad(v, w, r) for v, w, r in zip(values, widths, right, strict=True)) + " │"
+
+
+def _is_number(kind: str) -> bool:
+    return kind.partition("(")[0] in (*_NUMBERS, *_UNSIGNED) and not kind.endswith("]")
 
 
 def _one_line(text: str) -> str:
-    flat = text.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
-    return flat if cell_len(flat) <= CELL_MAX else set_cell_size(flat, CELL_MAX - 1) + "…"
+    return text.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _pad(text: str, width: int, right: bool) -> str:
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1) + "…"
     blanks = " " * (width - cell_len(text))
     return blanks + text if right else text + blanks
 
 
 def csv_text(columns: Sequence[str], rows: Rows) -> str:
-    """RFC 4180 with a header line."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([["" if v is None else text_of(v) for v in row] for row in rows])
-    return out.getvalue().rstrip("\n")
+    """RFC 4180 with a header line; NULL is empty, an empty text is `""`, as DuckDB's COPY writes them."""
+    return "\n".join(",".join(map(_csv_field, row)) for row in (columns, *rows))
+
+
+def _csv_field(value: str | None) -> str:
+    if value is None:
+        return ""
+    if not value or any(c in value for c in ',"\n\r'):
+        return '"' + value.replace('"', '""') + '"'
+    return value
 
 
 def json_text(columns: Sequence[str], rows: Rows) -> str:
-    """A list of objects, one per line."""
-    lines = [json.dumps(dict(zip(columns, map(_jsonable, row), strict=True)), ensure_ascii=False) for row in rows]
-    return "[" + ",\n ".join(lines) + "]"
+    """A list of objects, on one line."""
+    return "[" + ", ".join(_objects(columns, rows)) + "]"
 
 
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Decimal):
-        # A JSON number is read as a double: keep the digits when that would lose some.
-        return float(value) if Decimal(repr(float(value))) == value else str(value)
-    if isinstance(value, dict):
-        return {text_of(k): _jsonable(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(v) for v in value]
-    if isinstance(value, timedelta):
-        return str(value)
-    return text_of(value)
+def json_lines(columns: Sequence[str], rows: Rows) -> str:
+    """An object per line."""
+    return "\n".join(_objects(columns, rows))
+
+
+def _objects(columns: Sequence[str], rows: Rows) -> list[str]:
+    names = [_json_string(name) for name in unique(columns)]
+    return [
+        "{" + ", ".join(f"{n}: {'null' if v is None else v}" for n, v in zip(names, row, strict=True)) + "}"
+        for row in rows
+    ]
+
+
+def _json_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def unique(columns: Sequence[str]) -> list[str]:
+    """Names, a repeated one with the suffix that DuckDB gives it: a, a_1."""
+    taken: set[str] = set()
+    names = []
+    for column in columns:
+        name, number = column, 0
+        while name.lower() in taken:
+            number += 1
+            name = f"{column}_{number}"
+        taken.add(name.lower())
+        names.append(name)
+    return names
 
 
 def markdown(columns: Sequence[str], rows: Rows) -> str:
@@ -118,14 +183,15 @@ def markdown(columns: Sequence[str], rows: Rows) -> str:
         return "| " + " | ".join(v.replace("|", "\\|").replace("\n", "<br>") for v in values) + " |"
 
     lines = [line(list(columns)), "|" + "|".join([" --- "] * len(columns)) + "|"]
-    return "\n".join([*lines, *(line([text_of(v) for v in row]) for row in rows)])
+    return "\n".join([*lines, *(line(["NULL" if v is None else v for v in row]) for row in rows)])
 
 
 def line_text(columns: Sequence[str], rows: Rows) -> str:
     """One `column = value` per line, an empty line between rows."""
     width = max((cell_len(c) for c in columns), default=0)
     blocks = [
-        "\n".join(f"{_pad(c, width, True)} = {text_of(v)}" for c, v in zip(columns, row, strict=True)) for row in rows
+        "\n".join(f"{_pad(c, width, True)} = {'NULL' if v is None else v}" for c, v in zip(columns, row, strict=True))
+        for row in rows
     ]
     return "\n\n".join(blocks)
 
@@ -134,6 +200,7 @@ FORMATS: dict[str, Callable[[Sequence[str], Rows], str]] = {
     "table": table,
     "csv": csv_text,
     "json": json_text,
+    "jsonlines": json_lines,
     "markdown": markdown,
     "line": line_text,
 }

@@ -197,12 +197,23 @@ def finish(txn: Transaction) -> str | None:
 def abort(txn: Transaction) -> None:
     """Remove everything an instant that did not complete has written; never raises.
 
-    Data files go first. When one cannot be removed, the pending instant stays, and the next writer rolls it back.
+    Data files go first. When one cannot be removed, the pending instant stays, and the next writer rolls it back. An
+    instant that did complete is left alone: an interrupt may come right after its put.
     """
     with suppress(OSError, LakeError):
+        if _completed(txn):
+            return
         for path, _ in marked_files(txn.storage, txn.instant):
             txn.storage.delete(path)
         txn.storage.delete_tree(temporary_folder(txn.instant))
         for stage in (INFLIGHT, REQUESTED):
             txn.storage.delete(_file(txn, stage))
         txn.storage.delete(heartbeat_path(txn.instant))
+
+
+def _completed(txn: Transaction) -> bool:
+    """Whether the timeline has the instant as completed."""
+    files, _ = txn.storage.list(txn.config.timeline_folder)
+    named = {f.path.rsplit("/", 1)[-1]: f.modified_ms for f in files}
+    timeline = Timeline.from_file_names(named, txn.config.layout, named)
+    return any(i.requested == txn.instant for i in timeline.completed_writes())

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from lakesql import cli
+from lakesql import cli, demo
+from lakesql.errors import LakeError
 from tests.samples import Kind, create, rows
 
 
@@ -127,3 +128,105 @@ def test_version_and_help(run):
     code, out, _ = run("--help")
     assert code == 0
     assert all(command in out for command in ("sql", "run", "inspect"))
+
+
+def test_values_look_as_duckdb_prints_them(run):
+    query = """SELECT INTERVAL 1 MONTH AS a, DATE 'infinity' AS b, 0.1::FLOAT AS c,
+        TIMESTAMP_NS '2024-01-01 00:00:00.123456789' AS d, NULL AS e, '' AS f, [1, NULL] AS g"""
+    line = '1 month,infinity,0.1,2024-01-01 00:00:00.123456789,,"","[1, NULL]"'
+    assert run("-c", query, "--format", "csv")[1] == f"a,b,c,d,e,f,g\n{line}\n"
+    returning = "CREATE TABLE t (i INTERVAL); INSERT INTO t VALUES (INTERVAL 1 MONTH) RETURNING i"
+    assert run("-c", returning, "--format", "csv")[1] == "i\n1 month\n"
+
+
+def test_json_has_a_document_per_statement_and_line_with_names_and_numbers_as_duckdb_writes_them(run):
+    out = run(
+        "-c", "SELECT 1 AS a, 2 AS a; SELECT 'inf'::FLOAT AS f, 1.50 AS d UNION ALL SELECT NULL, 2", "--format", "json"
+    )[1]
+    first, second = map(json.loads, out.splitlines())
+    assert first == [{"a": 1, "a_1": 2}]
+    assert second == [{"f": float("inf"), "d": 1.5}, {"f": None, "d": 2}]
+    lines = run("-c", "FROM range(2) AS t(a)", "--format", "jsonlines")[1]
+    assert lines == '{"a": 0}\n{"a": 1}\n'
+
+
+def test_explain_draws_the_plan(run):
+    out = run("-c", "EXPLAIN SELECT 1")[1]
+    assert "\\n" not in out
+    assert len(out.splitlines()) > 3
+
+
+def test_tables_show_40_rows_unless_told_otherwise(run):
+    out = run("-c", "FROM range(100)")[1]
+    assert out.endswith("100 rows (40 shown)\n")
+    assert "99" in out
+    assert len(run("-c", "FROM range(100)", "--maxrows", "0")[1].splitlines()) == 104
+    assert len(run("-c", "FROM range(100)", "--format", "csv")[1].splitlines()) == 101
+
+
+def test_every_command_given_with_c_runs(run):
+    assert run("-c", "SELECT 1 AS a", "-c", "SELECT 2 AS b", "--format", "csv")[1] == "a\n1\nb\n2\n"
+
+
+@pytest.mark.parametrize(
+    ("database", "text"),
+    [
+        ("inspct", "Did you mean inspect?"),
+        ("frobnicate", "frobnicate is neither a command (run, inspect, demo) nor a file."),
+        ("job.sql", "lakesql run job.sql"),
+        (".", "--warehouse ."),
+    ],
+)
+def test_mistyped_command_is_an_error_and_makes_no_database(run, tmp_path, database, text):
+    code, _, err = run(database)
+    assert code == 1
+    assert text in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_warehouse_that_is_not_there_is_said_and_one_that_is_a_file_is_an_error(run, tmp_path):
+    assert (
+        run("-c", "SELECT 1", "--warehouse", "lake")[2]
+        == "Warehouse lake does not exist; the first CREATE TABLE makes it.\n"
+    )
+    (tmp_path / "file").touch()
+    assert run("-c", "SELECT 1", "--warehouse", "file")[::2] == (
+        1,
+        "Error: warehouse file is a file; give the folder that holds the Hudi tables.\n",
+    )
+
+
+def test_script_that_cannot_be_read_is_an_error_that_says_why(run, tmp_path):
+    (tmp_path / "bin.sql").write_bytes(b"SELECT 1;\nSELECT '\xff';")
+    assert run("run", "bin.sql")[2] == "Error: bin.sql: line 2: byte 0xff is not UTF-8; save the script as UTF-8.\n"
+    assert run("run", "nofile.sql")[2] == "Error: nofile.sql: no such file.\n"
+
+
+def test_help_names_the_options_of_the_shell(run):
+    out = run("--help")[1]
+    assert all(
+        option in out for option in ("-c SQL", "--format", "--maxrows", "--warehouse", "--read-only", "DATABASE")
+    )
+
+
+def test_error_shows_the_place_in_the_text_that_was_given(run):
+    assert "LINE 1: SELECT nope\n" in run("-c", "SELECT nope")[2]
+
+
+def test_demo_runs_in_a_relative_folder(run, tmp_path):
+    code, out, err = run("demo", "--folder", "dd")
+    assert (code, err) == (0, "")
+    assert f"--warehouse {tmp_path}/dd" in out
+    assert "is there already" in run("demo", "--folder", "dd")[2]
+
+
+def test_demo_without_hudi_names_the_extra_and_a_failed_one_leaves_nothing(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "HUDI_RS", None)
+    assert "pip install 'lakesql[demo]'" in run("demo", "--folder", "a")[1]
+
+    def fail(*_):
+        raise LakeError("no")
+
+    monkeypatch.setattr(demo, "compare_with_hudi_rs", fail)
+    assert run("demo", "--folder", "b")[0] == 1
+    assert list((tmp_path / "b").iterdir()) == []

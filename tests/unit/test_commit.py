@@ -620,3 +620,19 @@ def test_failed_write_after_delete_of_everything_keeps_the_rows(tmp_path):
     assert rows_of(t) == []
     delete(t, ("a", "x"))
     assert len(timeline_of(t)) == 2
+
+
+def test_interrupt_right_after_the_commit_deletes_nothing(tmp_path, monkeypatch):
+    t = table(tmp_path)
+    complete = commit.complete
+
+    def interrupted(*arguments):
+        complete(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commit, "complete", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        upsert(t, A)
+    monkeypatch.undo()
+    assert len(load(t.storage).timeline.completed_writes()) == 1
+    assert len(rows_of(t)) == 1

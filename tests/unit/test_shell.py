@@ -79,7 +79,7 @@ def test_mode_and_timer(shell):
     run_input(shell, ".mode")
     assert output(shell) == "mode: json\n"
     run_input(shell, ".mode wide")
-    assert "mode wide is unknown; use table, csv, json, markdown, line." in errors(shell)
+    assert "mode wide is unknown; use table, csv, json, jsonlines, markdown, line." in errors(shell)
     run_input(shell, ".timer on")
     run_input(shell, "SELECT 1 AS a;")
     assert "Run time: " in output(shell)
@@ -97,6 +97,33 @@ def test_read_runs_a_script_with_dot_commands_until_an_error(shell, tmp_path):
     run_input(shell, ".read")
     run_input(shell, f".read {tmp_path}/none.sql")
     assert "none.sql" in errors(shell)
+
+
+def test_read_names_file_and_line_of_an_error(shell, tmp_path):
+    file = tmp_path / "r.sql"
+    file.write_text("SELECT 1 AS a;\n\nSELECT\n  nope;\n")
+    run_input(shell, f".read {file}")
+    assert errors(shell).startswith(f"{file}: line 3: Binder Error")
+    file.write_text("\n.wat\n")
+    run_input(shell, f".read {file}")
+    assert errors(shell).startswith(f"{file}: line 2: .wat is unknown")
+
+
+def test_maxrows_and_maxwidth_limit_tables(shell):
+    shell.mode = "table"
+    run_input(shell, ".maxrows 4")
+    run_input(shell, "FROM range(10) AS t(n);")
+    assert output(shell).endswith("10 rows (4 shown)\n")
+    run_input(shell, ".maxrows 0")
+    run_input(shell, "FROM range(50) AS t(n);")
+    assert len(output(shell).splitlines()) == 54
+    run_input(shell, ".maxrows")
+    assert output(shell) == "maxrows: 0\n"
+    run_input(shell, ".maxrows many")
+    assert ".maxrows takes a number" in errors(shell)
+    run_input(shell, ".maxwidth 40")
+    run_input(shell, "SELECT * FROM trips;")
+    assert max(map(len, output(shell).splitlines())) <= 40
 
 
 def test_output_goes_to_a_file_and_back(shell, tmp_path):
