@@ -29,6 +29,7 @@ _PAYLOAD_MODES = {
     _MODEL + "EventTimeAvroPayload": EVENT_TIME,
     COMMIT_TIME_PAYLOAD: COMMIT_TIME,
 }
+UNAVAILABLE_VALUE = "__debezium_unavailable_value"
 _STRATEGY_MODES = {EVENT_TIME_STRATEGY: EVENT_TIME, COMMIT_TIME_STRATEGY: COMMIT_TIME}
 # Before version 9 these payload classes imply which rows are deletes; nothing about it is stored (1.5).
 _PAYLOAD_DELETES = {
@@ -99,6 +100,8 @@ class TableConfig:
     merge_mode: str
     payload_class: str | None
     partial_update_mode: str | None
+    unavailable_value: str
+    """The text that stands for a value which a change feed did not carry."""
     delete_field: str | None
     delete_marker: str | None
     metadata_partitions: tuple[str, ...]
@@ -161,6 +164,7 @@ class TableConfig:
             merge_mode=_merge_mode(properties, version, payload),
             payload_class=payload,
             partial_update_mode=_PARTIAL_MODES.get(partial, partial) or None,
+            unavailable_value=_first(properties, *_merge_keys("partial.update.unavailable.value")) or UNAVAILABLE_VALUE,
             delete_field=_first(properties, *_merge_keys("hoodie.payload.delete.field")) or implied[0],
             delete_marker=_first(properties, *_merge_keys("hoodie.payload.delete.marker")) or implied[1],
             metadata_partitions=_csv(properties.get("hoodie.table.metadata.partitions", "")),
