@@ -11,7 +11,7 @@ integer arrays, whatever the types of the columns, and the number of steps is th
 as Arrow tables, once per step, and its result is numbered on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -156,34 +156,46 @@ def absent_of(rule: Rule, rows: pa.Table, columns: list[str], defaults: Mapping[
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
 
 
 class Rows:
-    """The values of the versions by number: a table that a person's merger adds rows to."""
+    """The values of the versions by number: a table that a person's merger adds rows to.
 
-    def __init__(self, table: pa.Table, rule: Rule, properties: Mapping[str, str], where: str) -> None:
+    `columns` are those that the merger is given and gives; the table's others stay those of the newer version.
+    """
+
+    def __init__(
+        self, table: pa.Table, rule: Rule, properties: Mapping[str, str], where: str, columns: Sequence[str] | None = None
+    ) -> None:
         self.table = table
+        self.merger: Merge | None = self._merge if rule.merger is not None else None
         self._rule, self._properties, self._where = rule, properties, where
+        self._columns = list(columns or table.column_names)
 
-    def merge(self, older: np.ndarray, newer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _merge(self, older: np.ndarray, newer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Call the merger for the pairs and number what it gives. TableError when it does not fit the table."""
         assert self._rule.merger is not None
-        first, second = self.table.take(pa.array(older)), self.table.take(pa.array(newer))
-        made = self._rule.merger(first, second, self.table.schema, self._properties)
+        given = self.table.select(self._columns)
+        made = self._rule.merger(
+            given.take(pa.array(older)), given.take(pa.array(newer)), given.schema, self._properties
+        )
         if not isinstance(made, pa.Table | pa.RecordBatch) or made.num_rows != len(older):
             raise TableError(
                 f"{self._where}: the merger must return a table of {len(older)} rows, one for each pair it is given."
             )
-        missing = [n for n in self.table.schema.names if n not in made.schema.names]
+        missing = [n for n in self._columns if n not in made.schema.names]
         if missing:
             raise TableError(f"{self._where}: the merger's table lacks the columns {', '.join(missing)}.")
         deleted = np.zeros(len(older), bool)
         if DELETED in made.schema.names:
             deleted = pc.fill_null(pa.chunked_array(made[DELETED]).cast(pa.bool_()), False).to_numpy()
-        kept = pa.table([made[n] for n in self.table.schema.names], names=self.table.schema.names)
+        added = self.table.take(pa.array(newer))
+        for name in self._columns:
+            at = self.table.column_names.index(name)
+            added = added.set_column(at, self.table.field(name), made[name])
         numbers = self.table.num_rows + np.arange(len(older))
-        self.table = pa.concat_tables([self.table, kept.cast(self.table.schema)])
+        self.table = pa.concat_tables([self.table, added.cast(self.table.schema)])
         return numbers, deleted
 
     def show(self, states: States, columns: list[str], meta: list[str]) -> pa.Table:

@@ -7,7 +7,7 @@ file only its first row is merged, as Hudi's own reader does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import numpy as np
@@ -89,22 +89,22 @@ def fold_log(
     columns = [] if whole else [n for n in view.schema.names if n not in META_COLUMNS]
     values = _values(rows, records, met, view.schema, whole)
     absent = absent_of(rule, values, columns, defaults(view.state)) if columns else np.zeros((len(kinds), 0), bool)
+    parts = records["part"].to_numpy()
     for part, names in lacking.items():
-        absent[
-            np.ix_(np.flatnonzero(records["part"].to_numpy() == part), [columns.index(n) for n in sorted(names)])
-        ] = True
+        of_part = np.flatnonzero(parts == part)
+        for name in names:
+            absent[of_part, columns.index(name)] = True
     held = Rows(values, rule, view.state.config.properties, view.state.path)
-    merger = held.merge if rule.merger is not None else None
 
     count = records.num_rows
     logged = numbers < count
     starts = starts_of(group[logged])
-    state = fold(rule.log, numbers[logged], starts, kinds, rank, absent, merger)
+    state = fold(rule.log, numbers[logged], starts, kinds, rank, absent, held.merger)
     keys = group[logged][starts[:-1]]
     base = numbers[~logged]
     place = np.searchsorted(keys, group[~logged])
     before = states_of(base, kinds, rank, len(columns))
-    after = meet(rule.base, before, state.take(place), absent, merger)
+    after = meet(rule.base, before, state.take(place), absent, held.merger)
     stays = (after.shown == base) & (after.meta == base) & (after.source == base[:, None]).all(axis=1)
     state.put(place, after)
     kept = np.ones(len(keys), bool)
@@ -121,7 +121,8 @@ def fold_log(
 
 def defaults(state: TableState) -> dict[str, Any]:
     """The default of each column that has one other than NULL."""
-    return {f["name"]: f["default"] for f in state.avro["fields"] if f.get("default") is not None}
+    fields = cast(list[dict[str, Any]], state.avro["fields"])
+    return {f["name"]: f["default"] for f in fields if f.get("default") is not None}
 
 
 def _base_rows(cur: Cursor, view: View, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:

@@ -19,8 +19,9 @@ from lakesql.format.avro import META_COLUMNS, arrow_schema
 from lakesql.format.files import FileSlice
 from lakesql.format.timeline import Instant, normalise_instant
 from lakesql.table import deltas
-from lakesql.table.deltas import Batch, View
+from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
+from lakesql.table.logfold import View, key_sql
 from lakesql.table.names import duckdb_type, literal, literals, quote
 from lakesql.table.scan import empty_sql, parquet_sql, scan_sql
 from lakesql.table.state import TableState
@@ -224,7 +225,7 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
     fields = view.ordering_fields()
     key_columns = ["_hoodie_record_key"] if state.config.meta_fields else list(state.config.record_key_fields)
     columns = list(dict.fromkeys([*key_columns, *fields]))
-    key = deltas.key_sql(view)
+    key = key_sql(view)
     ords = "".join(f", {quote(f)} AS ord_{i}" for i, f in enumerate(fields))
     dirty = [n for n in chosen if plan.slices[n].logs]
     placed = deltas.prepare(cur, view, [plan.slices[n] for n in dirty]) if dirty else []

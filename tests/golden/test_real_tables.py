@@ -43,7 +43,8 @@ EXPECT_STEPS = {
 # neither of the two recorded results is the one of the merge mode, so only the compacted end is compared.
 ONLY_THE_END = {name for name in EXPECT_STEPS if name.startswith("x015_delthen_")}
 # Incremental reads where Spark gives rows that its own snapshot does not have: late rows that lost the merge and rows
-# that lack the columns of older versions, because it leaves out the base file (5.7 n), and URL-encoded partition values. The snapshot's rows of the same commits are right.
+# that lack the columns of older versions, because it leaves out the base file (5.7 n), and URL-encoded partition values.
+# The snapshot's rows of the same commits are right.
 EXPECT_SNAPSHOT_ROWS = {
     "h015_evolve_mor",
     "h015_partitions_mor",
