@@ -272,7 +272,10 @@ def _check(properties: Mapping[str, str], where: str) -> tuple[int, int]:
             )
     version, layout = _integer(properties, _VERSION, where), _integer(properties, _LAYOUT, where)
     if version not in VERSIONS:
-        raise Unsupported(f"{where}: table version {version}. lakesql reads and writes versions 6, 8 and 9.")
+        raise Unsupported(
+            f"{where}: table version {version}. lakesql reads and writes versions 6, 8 and 9. Bring the table to one of "
+            "them with Hudi's upgrade_table or downgrade_table procedure on Spark."
+        )
     expected_layout = 1 if version == 6 else 2
     if layout != expected_layout:
         raise FormatError(
@@ -280,7 +283,9 @@ def _check(properties: Mapping[str, str], where: str) -> tuple[int, int]:
             "An upgrade was interrupted, or the file was edited; restore it."
         )
     if properties[_TYPE].strip().upper() not in TABLE_TYPES:
-        raise FormatError(f"{where}: {_TYPE} is '{properties[_TYPE]}', expected one of {', '.join(TABLE_TYPES)}.")
+        raise FormatError(
+            f"{where}: {_TYPE} is '{properties[_TYPE]}', expected one of {', '.join(TABLE_TYPES)}. Restore the file."
+        )
     stored = properties.get(_CHECKSUM, "").strip()
     computed = table_checksum(properties[_NAME], properties.get(_DATABASE, ""))
     if stored and stored != computed:

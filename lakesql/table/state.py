@@ -12,7 +12,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
@@ -81,6 +81,12 @@ class TableState:
         """The table schema of the newest commit not younger than `as_of` (requested time), as Avro."""
         text = self.extra_as_of(as_of, "schema") or self.config.create_schema
         if not text:
+            first = min((i.requested for i in self.history.completed_writes()), default=None)
+            if as_of is not None and first is not None and as_of < first:
+                raise TableError(
+                    f"{self.path}: there was no table yet as of {as_of}; its first commit is {first}. Give that "
+                    "instant or a later time."
+                )
             for archived in sorted(self.archived.values(), key=lambda a: a.instant.requested, reverse=True):
                 text = archived.metadata.extra.get("schema") if archived.metadata else None
                 if text and (as_of is None or archived.instant.requested <= as_of):
@@ -186,13 +192,13 @@ class TableState:
             replaced=self.replaced(as_of),
             pending_compactions=self.pending_compactions,
         )
-        self._require_files(slices, as_of)
+        self._require_files([s.base for s in slices if s.base is not None], as_of, with_logs=True)
         return slices
 
-    def _require_files(self, slices: Sequence[FileSlice], as_of: str | None) -> None:
+    def _require_files(self, bases: Sequence[BaseFile], as_of: str | None, *, with_logs: bool) -> None:
         """Files are not listed in a manifest: a lost one shows only by the write stats that name it."""
         present = {f.name for f in self.files}
-        newest = {s.file_id: s.base.instant for s in slices if s.base is not None}
+        newest = {b.file_id: b.instant for b in bases}
         gone = {file_id for _, file_id in self.replaced(as_of)}
         for instant in self.timeline.completed_writes():
             if as_of is not None and instant.requested > as_of:
@@ -205,7 +211,7 @@ class TableState:
                 since = newest.get(stat.file_id or "", "")
                 if isinstance(file, BaseFile):
                     lost = file.instant > since
-                elif isinstance(file, LogFile):
+                elif isinstance(file, LogFile) and with_logs:
                     written = (
                         self.timeline.completion_of(instant.requested) if self.config.version >= 8 else file.instant
                     )
@@ -219,10 +225,15 @@ class TableState:
                     )
 
     def base_files(self, as_of: str | None = None) -> list[BaseFile]:
-        """The newest committed base file of each live file group: what a read-optimized query reads."""
-        return base_files(
+        """The newest committed base file of each live file group: what a read-optimized query reads.
+
+        TableError when a base file that a commit names, and that no newer one stands in for, is gone.
+        """
+        found = base_files(
             self.files, self.view_timeline, version=self.config.version, as_of=as_of, replaced=self.replaced(as_of)
         )
+        self._require_files(found, as_of, with_logs=False)
+        return found
 
     @cached_property
     def view_timeline(self) -> Timeline:
@@ -267,6 +278,10 @@ def read_config(storage: Storage) -> TableConfig:
         except (FileNotFoundError, NotADirectoryError):
             continue
         return TableConfig.from_text(text, f"{storage.uri}/{path}")
+    if any(storage.list(HOODIE)):
+        raise TableError(
+            f"{storage.uri}: {PROPERTIES} is missing, and without it the table cannot be read safely. Restore the file."
+        )
     raise TableError(
         f"{storage.uri}: not a Hudi table, there is no {PROPERTIES}. "
         "Check the path, or create the table with CREATE TABLE ... USING hudi."
@@ -275,6 +290,11 @@ def read_config(storage: Storage) -> TableConfig:
 
 def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
+    return replace(load_head(storage), files=tuple(_data_files(storage)))
+
+
+def load_head(storage: Storage) -> TableState:
+    """A look at properties and timeline alone, for questions about the schema: it knows no data files."""
     config = read_config(storage)
     if config.drop_partition_columns and config.key_generator not in (
         "SIMPLE",
@@ -290,7 +310,7 @@ def load(storage: Storage) -> TableState:
     files, _ = storage.list(timeline_folder(config))
     named = {f.path.rsplit("/", 1)[-1]: f for f in files}
     timeline = Timeline.from_file_names(named, config.layout, {n: f.modified_ms for n, f in named.items()})
-    return TableState(storage, config, timeline, tuple(_data_files(storage)), named)
+    return TableState(storage, config, timeline, (), named)
 
 
 def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:
