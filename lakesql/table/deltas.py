@@ -6,7 +6,9 @@ private temporary folder:
 
     dead   slot INTEGER, row_no BIGINT                    base rows that a log record replaced or deleted
     live   slot INTEGER, then the table's columns         log records that survive
-    tombs  slot INTEGER, key VARCHAR, ord_0 ...           deletes that survive; null ordering = commit-time delete
+    tombs  slot INTEGER, key VARCHAR, ord_0 ..., own BOOLEAN
+                                            deletes that survive; null ordering = commit-time delete; own = the ordering
+                                            value is that of the row it removed, as unconditional deletes carry it
 
 Matching base rows by position costs one key join per slice ever, not one per query (duckdb notes 1.4). When a key is
 twice in one base file only its first row is merged, as Hudi's own reader does.
@@ -74,6 +76,14 @@ def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[
             found.append(_cache[key])
         _evict({batch.number for batch, _ in found})
     return found
+
+
+def changes_of(placed: tuple[Batch, int]) -> tuple[np.ndarray, pa.Table]:
+    """(base rows of one slice that do not count any more, ascending; its surviving log records)."""
+    batch, slot = placed
+    dead = pq.read_table(batch.dead, columns=["row_no"], filters=[("slot", "=", slot)])["row_no"].to_numpy()
+    live = pq.read_table(batch.live, filters=[("slot", "=", slot)]).drop_columns("slot")
+    return np.sort(dead), live
 
 
 def _chunks(missing: list[int], slices: Sequence[FileSlice]) -> list[list[int]]:
@@ -182,7 +192,7 @@ def _merge(
             dead, live, tombs = fold_log(cur, view, slices, rule, lacking, records, rows)
     finally:
         cur.unregister(LOG)
-    return dead, live, tombs.select(["slot", "key", *(f"ord_{i}" for i in range(len(view.ordering_types())))])
+    return dead, live, tombs.select(["slot", "key", *(f"ord_{i}" for i in range(len(view.ordering_types()))), "own"])
 
 
 def _survivors(
@@ -194,16 +204,25 @@ def _survivors(
     try:
         cur.execute(f"CREATE OR REPLACE TEMP TABLE {WINNERS} AS " + merge.winners_sql(mode, n, LOG, bool(voided)))
         survives = mode.base_survives(n, "b", "w")
+        same = f"{merge.ordering(n, 'b')} = {merge.ordering(n, 'w')}" if n else "false"
         matched = cur.sql(
-            f"SELECT w.slot, arg_min(b.row_no, b.row_no) AS row_no, w.seq, arg_min({survives}, b.row_no) AS survives "
-            f"FROM ({base_rows_sql(view, slices, view.ordering_fields())}) b "
+            f"SELECT w.slot, arg_min(b.row_no, b.row_no) AS row_no, w.seq, arg_min({survives}, b.row_no) AS survives, "
+            f"arg_min({same}, b.row_no) AS same FROM ({base_rows_sql(view, slices, view.ordering_fields())}) b "
             f"JOIN {WINNERS} w ON b.key = w.key AND b.slot = w.slot GROUP BY w.slot, w.seq"
         ).to_arrow_table()
         winners = cur.sql(f"SELECT * FROM {WINNERS} ORDER BY slot, seq").to_arrow_table()
+        logged = pa.array([], pa.int64())
+        if n and pc.any(pc.equal(winners["kind"], merge.DELETE)).as_py():
+            logged = cur.sql(
+                f"SELECT DISTINCT w.seq FROM {WINNERS} w JOIN {LOG} b ON b.slot = w.slot AND b.key = w.key "
+                f"WHERE w.kind = {merge.DELETE} AND b.kind = {merge.UPSERT} AND {same}"
+            ).to_arrow_table()["seq"]
     finally:
         cur.execute(f"DROP TABLE IF EXISTS {WINNERS}")
     lost = matched.filter(matched["survives"])["seq"]
     winners = winners.filter(pc.invert(pc.is_in(winners["seq"], value_set=lost.combine_chunks())))
+    own = pc.or_(pc.is_in(winners["seq"], matched.filter(matched["same"])["seq"]), pc.is_in(winners["seq"], logged))
+    winners = winners.append_column("own", own)
     return matched.filter(pc.invert(matched["survives"])).select(["slot", "row_no"]), winners
 
 
@@ -284,4 +303,5 @@ def _no_dead() -> pa.Table:
 def _no_tombs(view: View) -> pa.Table:
     fields = [pa.field("slot", pa.int32()), pa.field("key", pa.string())]
     fields += [pa.field(f"ord_{i}", t) for i, t in enumerate(view.ordering_types())]
+    fields.append(pa.field("own", pa.bool_()))
     return pa.schema(fields).empty_table()

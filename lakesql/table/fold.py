@@ -166,7 +166,12 @@ class Rows:
     """
 
     def __init__(
-        self, table: pa.Table, rule: Rule, properties: Mapping[str, str], where: str, columns: Sequence[str] | None = None
+        self,
+        table: pa.Table,
+        rule: Rule,
+        properties: Mapping[str, str],
+        where: str,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self.table = table
         self.merger: Merge | None = self._merge if rule.merger is not None else None

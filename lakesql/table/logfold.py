@@ -114,8 +114,12 @@ def fold_log(
     live = kept & (state.kind == merge.UPSERT)
     shown = _shown(held, state.take(np.flatnonzero(live)), columns, rows, records, whole)
     tombs = kept & (state.kind != merge.UPSERT)
+    own = np.zeros(len(keys), bool)
+    own[place[before.rank == state.rank[place]]] = True
+    nth = np.searchsorted(keys, group[logged])
+    own[nth[(kinds[numbers[logged]] == merge.UPSERT) & (rank[numbers[logged]] == state.rank[nth])]] = True
     dead = met.select(["slot", "row_no"]).take(pa.array(base[~stays] - count))
-    gone = records.take(pa.array(state.shown[tombs]))
+    gone = records.take(pa.array(state.shown[tombs])).append_column("own", pa.array(own[tombs]))
     return dead, shown.add_column(0, pa.field("slot", pa.int32()), slots.filter(pa.array(live)).cast(pa.int32())), gone
 
 

@@ -223,7 +223,8 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
 
     record_key VARCHAR | slice_no INTEGER: index in `plan.slices` | row_no BIGINT: row of the base file, NULL when the
     record comes from a log | live BOOLEAN: the merged view has it; false for a tombstone | ord_0 ...: ordering values
-    of the merged record or the tombstone (NULL for a commit-time delete).
+    of the merged record or the tombstone (NULL for a commit-time delete) | own BOOLEAN: the tombstone has the ordering
+    value of the row it removed.
     """
     chosen = list(range(len(plan.slices)) if slice_numbers is None else slice_numbers)
     view, state = plan.view, plan.view.state
@@ -246,19 +247,21 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
             dead = _dead_sql([where[n] for n in numbers])
             scan += f" ANTI JOIN ({dead}) d ON b.file_index = d.file_index AND b.row_no = d.row_no"
         number = _renumber("b.file_index", numbers)
-        selects.append(f"SELECT {key} AS record_key, {number} AS slice_no, row_no, true AS live{ords} FROM {scan}")
+        selects.append(
+            f"SELECT {key} AS record_key, {number} AS slice_no, row_no, true AS live{ords}, false AS own FROM {scan}"
+        )
     for batch, slots in _by_batch(placed).items():
         numbers = _numbers_of(batch, slots, dirty)
         condition = _slot_condition(batch, list(slots))
         live = parquet_sql([batch.live], with_slot(plan.schema), ["slot", *columns])
-        selects.append(f"SELECT {key}, {_renumber('slot', numbers)}, NULL, true{ords} FROM {live}{condition}")
+        selects.append(f"SELECT {key}, {_renumber('slot', numbers)}, NULL, true{ords}, false FROM {live}{condition}")
         tomb_ords = "".join(f", ord_{i}" for i in range(len(fields)))
         tombs = f"read_parquet({literal(batch.tombs)})"
-        selects.append(f"SELECT key, {_renumber('slot', numbers)}, NULL, false{tomb_ords} FROM {tombs}{condition}")
+        selects.append(f"SELECT key, {_renumber('slot', numbers)}, NULL, false{tomb_ords}, own FROM {tombs}{condition}")
     if selects:
         return " UNION ALL ".join(selects)
     types = "".join(f", CAST(NULL AS {duckdb_type(t)}) AS ord_{i}" for i, t in enumerate(view.ordering_types()))
-    return f"SELECT '' AS record_key, 0 AS slice_no, 0::BIGINT AS row_no, true AS live{types} WHERE false"
+    return f"SELECT '' AS record_key, 0 AS slice_no, 0::BIGINT AS row_no, true AS live{types}, false AS own WHERE false"
 
 
 def with_slot(schema: pa.Schema) -> pa.Schema:

@@ -7,6 +7,7 @@ this can only fail for
 
     a key that the merged view does not have, though the slice has its tombstone and its old row: the tombstone no
     longer protects from the old row, which then wins (5.7 a) or lends its columns (5.7 g)
+    an insert after a DELETE statement with a smaller ordering value than the deleted row had
     a row that replaces one in the log although its ordering value is smaller: Hudi 0.15, which reads version 6, keeps
     the larger one whatever the merge mode (5.3); MySQL sequence numbers it compares as text
     an insert above a delete without ordering value, or above a newer one: Hudi 1.0, which reads version 8, fails (5.7
@@ -39,6 +40,7 @@ def slices_to_rewrite(con: Connection, plan: ReadPlan, rules: Rules) -> frozense
         found = set()
     else:
         found = _resurrections(con, plan, revived, rules) if revived else set()
+        found |= set(_numbers(con, f"f.fate = {INSERTED} AND {_smaller(rules)}")) if revived else set()
     if revived and config.version == 8 and config.merge_mode != merge.COMMIT_TIME:
         found |= set(_numbers(con, f"f.fate = {INSERTED} AND {_unordered(rules)}"))
     if config.version == 6 and rules.ordering and rule.write.row == merge.ALWAYS:

@@ -23,9 +23,7 @@ from lakesql.write.plan import BATCH, DELETE, MARKED
 
 CHUNK_ROWS = 500_000
 _FOLDED = "__lakesql_folded"
-_TWICE = (
-    f"SELECT __lakesql_part, __lakesql_key FROM {BATCH} WHERE __lakesql_key IS NOT NULL GROUP BY ALL HAVING count(*) > 1"
-)
+_TWICE = f"SELECT __lakesql_part, __lakesql_key FROM {BATCH} WHERE __lakesql_key IS NOT NULL GROUP BY ALL HAVING count(*) > 1"
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -77,7 +75,7 @@ def _fold_rows(con: Connection, state: TableState, rule: Rule, fields: Sequence[
         con.execute(f"INSERT INTO {BATCH} BY NAME SELECT * FROM {_FOLDED}").fetchall()
     finally:
         con.unregister(_FOLDED)
-    return total - sum(t.num_rows for t in survivors)
+    return total - sum(int(t.num_rows) for t in survivors)
 
 
 def _fold(found: pa.Table, state: TableState, rule: Rule) -> pa.Table:

@@ -45,6 +45,14 @@ def resolve(con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules) -
             con.execute(f"DROP TABLE IF EXISTS {_PAIRS}")
 
 
+def give_back(con: Connection, appended: list[int]) -> None:
+    """Let the rows that are appended be the incoming ones: a reader's merger will be given the stored row again."""
+    con.execute(
+        f"DELETE FROM {RESOLVED} WHERE place IN (SELECT place FROM {FATE} WHERE slice_no IN (SELECT unnest(?::INTEGER[])))",
+        [appended],
+    ).fetchall()
+
+
 def _met_sql() -> str:
     """place, key and path of the rows of the batch that meet a live row and are compared with it."""
     return (
@@ -88,7 +96,9 @@ def _resolve_chunk(con: Connection, plan: ReadPlan, stored: str, rules: Rules) -
     _keep(con, places[:count], fate, held, merged.take(np.flatnonzero(row & ~same)), columns)
 
 
-def _keep(con: Connection, places: np.ndarray, fate: np.ndarray, held: Rows, changed: States, columns: list[str]) -> None:
+def _keep(
+    con: Connection, places: np.ndarray, fate: np.ndarray, held: Rows, changed: States, columns: list[str]
+) -> None:
     """Write the fates, and the rows that change."""
     shown = held.show(changed, columns, [])
     con.register(_FATES, pa.table({"place": pa.array(places), "fate": pa.array(fate.astype(np.uint8))}))
