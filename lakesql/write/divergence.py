@@ -10,6 +10,8 @@ this can only fail for
     an insert after a DELETE statement with a smaller ordering value than the deleted row had
     a row that replaces one in the log although its ordering value is smaller: Hudi 0.15, which reads version 6, keeps
     the larger one whatever the merge mode (5.3); MySQL sequence numbers it compares as text
+    a delete of a row in the log whose ordering value may be smaller than that of the base row below: Hudi 1.0 compares
+    the two where version 8 stores the payload class under CUSTOM
     an insert above a delete without ordering value, or above a newer one: Hudi 1.0, which reads version 8, fails (5.7
     d), or keeps the key deleted, in every mode but commit time
 
@@ -23,7 +25,7 @@ from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan
 from lakesql.table.scan import scan_sql
 from lakesql.write.batch import Rules
-from lakesql.write.plan import BATCH, FATE, INSERTED, MATCH, UPDATED
+from lakesql.write.plan import BATCH, DELETED, FATE, INSERTED, MATCH, UPDATED
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -43,6 +45,8 @@ def slices_to_rewrite(con: Connection, plan: ReadPlan, rules: Rules) -> frozense
         found |= set(_numbers(con, f"f.fate = {INSERTED} AND {_smaller(rules)}")) if revived else set()
     if revived and config.version == 8 and config.merge_mode != merge.COMMIT_TIME:
         found |= set(_numbers(con, f"f.fate = {INSERTED} AND {_unordered(rules)}"))
+    if config.version == 8 and config.merge_mode == merge.CUSTOM and rule.write.row == merge.ALWAYS:
+        found |= set(_numbers(con, f"f.fate = {DELETED} AND f.row_no IS NULL"))
     if config.version == 6 and rules.ordering and rule.write.row == merge.ALWAYS:
         found |= set(_numbers(con, f"f.fate = {UPDATED} AND f.row_no IS NULL AND {_smaller(rules)}"))
     if rule.sequence:

@@ -127,9 +127,11 @@ def _decide(con: Connection, rules: Rules, ords: list[str], duplicates: str) -> 
     late = marked_late = dead_late = "false"
     stored = "".join(f", m.{o}" for o in ords)
     if rules.compares:
-        # A marked delete leaves its own ordering value behind, an unconditional one that of the row it removes.
-        own = f"CASE WHEN b.__lakesql_op = {MARKED} THEN m.new_{{0}} ELSE m.ord_{{0}} END AS ord_{{0}}"
-        stored = "".join(", " + own.format(i) for i in range(len(ords)))
+        # A marked delete leaves its own ordering value behind, an unconditional one that of the row it removes; so do
+        # deletes by sequence texts, which some releases compare as texts.
+        if not rules.merge.sequence:
+            own = f"CASE WHEN b.__lakesql_op = {MARKED} THEN m.new_{{0}} ELSE m.ord_{{0}} END AS ord_{{0}}"
+            stored = "".join(", " + own.format(i) for i in range(len(ords)))
         old = merge.ordering(len(rules.ordering), "m", rules.merge.sequence)
         new = old.replace("m.ord_", "m.new_")
         dead_late = f"NOT m.own AND coalesce({new} < {old}, false)"  # DELETE statements do not compare
