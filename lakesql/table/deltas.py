@@ -5,7 +5,7 @@ known yet are decoded in batches bounded by log bytes, merged by one query, and 
 private temporary folder:
 
     dead   slot INTEGER, row_no BIGINT                    base rows that a log record replaced or deleted
-    live   slot INTEGER, then the table's columns         log records that survive
+    live   SLOT INTEGER, then the table's columns         log records that survive
     tombs  slot INTEGER, key VARCHAR, ord_0 ..., own BOOLEAN
                                             deletes that survive; null ordering = commit-time delete; own = the ordering
                                             value is that of the row it removed, as unconditional deletes carry it
@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
 from lakesql.table import merge
-from lakesql.table.logfold import LOG, View, base_rows_sql, fold_log, key_sql
+from lakesql.table.logfold import LOG, SLOT, View, base_rows_sql, fold_log, key_sql
 from lakesql.table.logs import LogPart, read_log_parts
 
 BATCH_LOG_BYTES = 48 << 20
@@ -82,7 +82,7 @@ def changes_of(placed: tuple[Batch, int]) -> tuple[np.ndarray, pa.Table]:
     """(base rows of one slice that do not count any more, ascending; its surviving log records)."""
     batch, slot = placed
     dead = pq.read_table(batch.dead, columns=["row_no"], filters=[("slot", "=", slot)])["row_no"].to_numpy()
-    live = pq.read_table(batch.live, filters=[("slot", "=", slot)]).drop_columns("slot")
+    live = pq.read_table(batch.live, filters=[(SLOT, "=", slot)]).drop_columns(SLOT)
     return np.sort(dead), live
 
 
@@ -207,7 +207,7 @@ def _survivors(
         same = f"{merge.ordering(n, 'b')} = {merge.ordering(n, 'w')}" if n else "false"
         matched = cur.sql(
             f"SELECT w.slot, arg_min(b.row_no, b.row_no) AS row_no, w.seq, arg_min({survives}, b.row_no) AS survives, "
-            f"arg_min({same}, b.row_no) AS same FROM ({base_rows_sql(view, slices, view.ordering_fields())}) b "
+            f"arg_min({same}, b.row_no) AS same FROM ({base_rows_sql(view, slices, [])}) b "
             f"JOIN {WINNERS} w ON b.key = w.key AND b.slot = w.slot GROUP BY w.slot, w.seq"
         ).to_arrow_table()
         winners = cur.sql(f"SELECT * FROM {WINNERS} ORDER BY slot, seq").to_arrow_table()
@@ -293,7 +293,7 @@ def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _with_slot(slots: Any, rows: pa.Table) -> pa.Table:
-    return rows.add_column(0, pa.field("slot", pa.int32()), slots.cast(pa.int32()))
+    return rows.add_column(0, pa.field(SLOT, pa.int32()), slots.cast(pa.int32()))
 
 
 def _no_dead() -> pa.Table:

@@ -21,10 +21,13 @@ from lakesql.table.evolution import Evolution
 from lakesql.table.fold import Rows, States, absent_of, fold, meet, starts_of, states_of
 from lakesql.table.keys import record_key_sql
 from lakesql.table.names import quote
-from lakesql.table.scan import scan_sql
+from lakesql.table.scan import FILE_NO, ROW_NO, scan_sql
 from lakesql.table.state import TableState
 
 LOG = "__lakesql_log"
+SLOT = "__lakesql_slot"
+"""The column of live rows that says to which file slice they belong."""
+
 _BASE = "__lakesql_met"
 
 Cursor = duckdb.DuckDBPyConnection
@@ -54,17 +57,17 @@ def key_sql(view: View) -> str:
 
 
 def base_rows_sql(view: View, slices: Sequence[FileSlice], columns: Sequence[str]) -> str:
-    """slot, row_no, key, ord_0 ... and `columns` of every base row."""
+    """slot, row_no, key, ord_0 ... of every base row, and `columns` of it as v_0 ..."""
     based = [slot for slot, s in enumerate(slices) if s.base is not None]
     fields = view.ordering_fields()
     key_columns = ["_hoodie_record_key"] if view.state.config.meta_fields else list(view.state.config.record_key_fields)
     files = [s.base for s in slices if s.base is not None]
     wanted = list(dict.fromkeys([*key_columns, *fields, *columns]))
     scan = scan_sql(view.state, files, view.schema, wanted, view.evolved, positions=True)
-    slot = "file_index" if based == list(range(len(based))) else f"({based}::INTEGER[])[file_index + 1]"
+    slot = FILE_NO if based == list(range(len(based))) else f"({based}::INTEGER[])[{FILE_NO} + 1]"
     values = "".join(f", {quote(f)} AS ord_{i}" for i, f in enumerate(fields))
-    more = "".join(f", {quote(c)}" for c in columns)
-    return f"SELECT {slot} AS slot, row_no, {key_sql(view)} AS key{values}{more} FROM ({scan})"
+    more = "".join(f", {quote(c)} AS v_{i}" for i, c in enumerate(columns))
+    return f"SELECT {slot} AS slot, {ROW_NO} AS row_no, {key_sql(view)} AS key{values}{more} FROM ({scan})"
 
 
 def fold_log(
@@ -120,7 +123,7 @@ def fold_log(
     own[nth[(kinds[numbers[logged]] == merge.UPSERT) & (rank[numbers[logged]] == state.rank[nth])]] = True
     dead = met.select(["slot", "row_no"]).take(pa.array(base[~stays] - count))
     gone = records.take(pa.array(state.shown[tombs])).append_column("own", pa.array(own[tombs]))
-    return dead, shown.add_column(0, pa.field("slot", pa.int32()), slots.filter(pa.array(live)).cast(pa.int32())), gone
+    return dead, shown.add_column(0, pa.field(SLOT, pa.int32()), slots.filter(pa.array(live)).cast(pa.int32())), gone
 
 
 def defaults(state: TableState) -> dict[str, Any]:
@@ -130,7 +133,7 @@ def defaults(state: TableState) -> dict[str, Any]:
 
 
 def _base_rows(cur: Cursor, view: View, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Table:
-    """The first base row of each key that the log has: slot, key, row_no, ord_0 ..., `columns`."""
+    """The first base row of each key that the log has: slot, key, row_no, ord_0 ..., v_0 ..."""
     return cur.sql(
         f"SELECT b.* FROM ({base_rows_sql(view, slices, columns)}) b "
         f"SEMI JOIN {LOG} w ON b.key = w.key AND b.slot = w.slot "
@@ -165,7 +168,7 @@ def _values(rows: pa.Table, records: pa.Table, met: pa.Table, schema: pa.Schema,
     """One row per version, NULLs for deletes; only the log rows where columns stay together."""
     if whole:
         return rows
-    based = pa.table([met[n].cast(schema.field(n).type) for n in schema.names], schema=schema)
+    based = pa.table([met[f"v_{i}"].cast(field.type) for i, field in enumerate(schema)], schema=schema)
     return pa.concat_tables([rows.take(records["row"]).cast(schema), based])
 
 

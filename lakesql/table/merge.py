@@ -179,9 +179,9 @@ def keeping_values(rule: Rule) -> Rule:
     return _filling(rule, rule.absent, FROM_EITHER, rule.unavailable)
 
 
-def ordering(n: int, alias: str, sequence: bool = False) -> str:
+def ordering(n: int, alias: str, sequence: bool = False, prefix: str = "ord_") -> str:
     """The `n` ordering values of a relation as one comparable SQL row in which null is the smallest."""
-    values = [f"{alias}.ord_{i}" for i in range(n)]
+    values = [f"{alias}.{prefix}{i}" for i in range(n)]
     if sequence:
         parts = (f"split_part({v}, '.', {i})" for v in values for i in (1, 2))
         return f"row({', '.join(f'{p} IS NOT NULL, TRY_CAST({p} AS HUGEINT)' for p in parts)})"

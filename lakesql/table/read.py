@@ -21,9 +21,9 @@ from lakesql.format.timeline import Instant, normalise_instant
 from lakesql.table import deltas
 from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
-from lakesql.table.logfold import View, key_sql
+from lakesql.table.logfold import SLOT, View, key_sql
 from lakesql.table.names import duckdb_type, literal, literals, quote
-from lakesql.table.scan import empty_sql, parquet_sql, scan_sql
+from lakesql.table.scan import FILE_NO, ROW_NO, empty_sql, scan_sql, select_sql
 from lakesql.table.state import TableState
 
 MODES = ("snapshot", "read_optimized")
@@ -210,11 +210,11 @@ def _dirty_selects(
         dead = _dead_sql([placed[k] for k in based])
         selects.append(
             f"SELECT {_fields('b', names)} FROM ({scan}) b ANTI JOIN ({dead}) d "
-            "ON b.file_index = d.file_index AND b.row_no = d.row_no"
+            f"ON b.{FILE_NO} = d.file_index AND b.{ROW_NO} = d.row_no"
         )
     for batch, slots in _by_batch(placed).items():
-        source = parquet_sql([batch.live], with_slot(plan.schema), ["slot", *names])
-        selects.append(f"SELECT {_fields('l', names)} FROM {source} l{_slot_condition(batch, list(slots))}")
+        source = select_sql([batch.live], with_slot(plan.schema), [SLOT, *names])
+        selects.append(f"SELECT {_fields('l', names)} FROM ({source}) l{_slot_condition(batch, list(slots), SLOT)}")
     return selects
 
 
@@ -245,16 +245,19 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
         scan = f"({scan_sql(state, files, plan.schema, columns, view.evolved, positions=True)}) b"
         if has_logs:
             dead = _dead_sql([where[n] for n in numbers])
-            scan += f" ANTI JOIN ({dead}) d ON b.file_index = d.file_index AND b.row_no = d.row_no"
-        number = _renumber("b.file_index", numbers)
+            scan += f" ANTI JOIN ({dead}) d ON b.{FILE_NO} = d.file_index AND b.{ROW_NO} = d.row_no"
+        number = _renumber(f"b.{FILE_NO}", numbers)
         selects.append(
-            f"SELECT {key} AS record_key, {number} AS slice_no, row_no, true AS live{ords}, false AS own FROM {scan}"
+            f"SELECT {key} AS record_key, {number} AS slice_no, {ROW_NO} AS row_no, true AS live{ords}, false AS own FROM {scan}"
         )
     for batch, slots in _by_batch(placed).items():
         numbers = _numbers_of(batch, slots, dirty)
         condition = _slot_condition(batch, list(slots))
-        live = parquet_sql([batch.live], with_slot(plan.schema), ["slot", *columns])
-        selects.append(f"SELECT {key}, {_renumber('slot', numbers)}, NULL, true{ords}, false FROM {live}{condition}")
+        live_condition = _slot_condition(batch, list(slots), SLOT)
+        live = select_sql([batch.live], with_slot(plan.schema), [SLOT, *columns])
+        selects.append(
+            f"SELECT {key}, {_renumber(SLOT, numbers)}, NULL, true{ords}, false FROM ({live}){live_condition}"
+        )
         tomb_ords = "".join(f", ord_{i}" for i in range(len(fields)))
         tombs = f"read_parquet({literal(batch.tombs)})"
         selects.append(f"SELECT key, {_renumber('slot', numbers)}, NULL, false{tomb_ords}, own FROM {tombs}{condition}")
@@ -266,7 +269,7 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
 
 def with_slot(schema: pa.Schema) -> pa.Schema:
     """The columns of a batch's file of live rows."""
-    return pa.schema([pa.field("slot", pa.int32()), *schema])
+    return pa.schema([pa.field(SLOT, pa.int32()), *schema])
 
 
 def _dead_sql(placed: Sequence[tuple[Batch, int]]) -> str:
@@ -299,10 +302,10 @@ def _renumber(column: str, numbers: Sequence[int]) -> str:
     return f"({list(numbers)}::INTEGER[])[{column} + 1]"
 
 
-def _slot_condition(batch: Batch, slots: Sequence[int]) -> str:
+def _slot_condition(batch: Batch, slots: Sequence[int], column: str = "slot") -> str:
     if len(slots) == batch.slots:
         return ""
-    return f" WHERE slot IN (SELECT unnest({sorted(slots)}::INTEGER[]))"
+    return f" WHERE {column} IN (SELECT unnest({sorted(slots)}::INTEGER[]))"
 
 
 def _fields(alias: str, names: Sequence[str]) -> str:

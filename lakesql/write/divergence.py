@@ -23,7 +23,7 @@ import duckdb
 from lakesql.table import merge
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan
-from lakesql.table.scan import scan_sql
+from lakesql.table.scan import FILE_NO, scan_sql
 from lakesql.write.batch import Rules
 from lakesql.write.plan import BATCH, DELETED, FATE, INSERTED, MATCH, UPDATED
 
@@ -83,7 +83,7 @@ def _resurrections(con: Connection, plan: ReadPlan, revived: list[int], rules: R
     columns = ["_hoodie_record_key", *rules.ordering]
     scan = scan_sql(plan.view.state, [b for _, b in based], plan.schema, columns, plan.view.evolved, positions=True)
     old = ", ".join(f"{quote(f)} AS ord_{i}" for i, f in enumerate(rules.ordering))
-    number = f"({[n for n, _ in based]}::INTEGER[])[file_index + 1]"
+    number = f"({[n for n, _ in based]}::INTEGER[])[{FILE_NO} + 1]"
     new = ", ".join(f"b.{quote(f)} IS NOT NULL, b.{quote(f)}" for f in rules.ordering)
     found = con.execute(
         f"SELECT DISTINCT f.slice_no FROM {FATE} f JOIN {BATCH} b ON b.rowid = f.place "

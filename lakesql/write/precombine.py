@@ -55,9 +55,11 @@ def _fold_rows(con: Connection, state: TableState, rule: Rule, fields: Sequence[
     rows = f"FROM {BATCH} b JOIN ({_TWICE}) t USING (__lakesql_part, __lakesql_key)"
     total = int(con.execute(f"SELECT count(*) {rows}").fetchall()[0][0])
     chunks = -(-total // CHUNK_ROWS)
-    ords = "".join(f", b.{quote(f)} AS ord_{i}" for i, f in enumerate(fields))
-    rank = f"dense_rank() OVER (ORDER BY {ordering(len(fields), 'c', rule.sequence)})" if fields else "0"
-    ord_names = ", ".join(f"ord_{i}" for i in range(len(fields)))
+    ords = "".join(f", b.{quote(f)} AS __lakesql_ord_{i}" for i, f in enumerate(fields))
+    rank = (
+        f"dense_rank() OVER (ORDER BY {ordering(len(fields), 'c', rule.sequence, '__lakesql_ord_')})" if fields else "0"
+    )
+    ord_names = ", ".join(f"__lakesql_ord_{i}" for i in range(len(fields)))
     survivors = []
     for chunk in range(chunks):
         found = con.sql(

@@ -30,7 +30,9 @@ def resolve(con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules) -
 
     Rows that are already to be deleted without condition, or ignored, are left alone. Afterwards RESOLVED exists.
     """
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {RESOLVED} AS SELECT *, 0::BIGINT AS place FROM {BATCH} LIMIT 0")
+    con.execute(
+        f"CREATE OR REPLACE TEMP TABLE {RESOLVED} AS SELECT *, 0::BIGINT AS __lakesql_place FROM {BATCH} LIMIT 0"
+    )
     total = int(con.execute(f"SELECT count(*) FROM ({_met_sql()})").fetchall()[0][0])
     part = ReadPlan(plan.view, plan.mode, tuple(plan.slices[n] for n in numbers))
     stored = to_sql(con, part, [_KEY, _PART, *plan.view.state.schema.names])
@@ -48,7 +50,7 @@ def resolve(con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules) -
 def give_back(con: Connection, appended: list[int]) -> None:
     """Let the rows that are appended be the incoming ones: a reader's merger will be given the stored row again."""
     con.execute(
-        f"DELETE FROM {RESOLVED} WHERE place IN (SELECT place FROM {FATE} WHERE slice_no IN (SELECT unnest(?::INTEGER[])))",
+        f"DELETE FROM {RESOLVED} WHERE __lakesql_place IN (SELECT place FROM {FATE} WHERE slice_no IN (SELECT unnest(?::INTEGER[])))",
         [appended],
     ).fetchall()
 
@@ -66,24 +68,28 @@ def _resolve_chunk(con: Connection, plan: ReadPlan, stored: str, rules: Rules) -
     state, rule = plan.view.state, rules.merge
     columns = list(state.schema.names)
     fields = ", ".join(quote(c) for c in columns)
-    ords = "".join(f", {quote(f)} AS ord_{i}" for i, f in enumerate(rules.ordering))
+    of_stored = ", ".join(f"s.{quote(c)}" for c in columns)
+    old_ords = "".join(f", s.{quote(f)} AS __lakesql_ord_{i}" for i, f in enumerate(rules.ordering))
+    ords = "".join(f", {quote(f)} AS __lakesql_ord_{i}" for i, f in enumerate(rules.ordering))
     rank = "0"
     if rules.ordering:
-        rank = f"dense_rank() OVER (ORDER BY {merge.ordering(len(rules.ordering), 'v', rule.sequence)})"
+        rank = (
+            f"dense_rank() OVER (ORDER BY {merge.ordering(len(rules.ordering), 'v', rule.sequence, '__lakesql_ord_')})"
+        )
     # A key that the table has twice meets the first of its rows.
     both = con.sql(
-        f"SELECT place, side, op, {fields}, {rank} AS rank FROM ("
-        f"SELECT p.place, 0 AS side, 0::TINYINT AS op, {fields}{ords} FROM ({stored}) s "
+        f"SELECT __lakesql_place, __lakesql_side, __lakesql_op, {fields}, {rank} AS __lakesql_rank FROM ("
+        f"SELECT p.place AS __lakesql_place, 0 AS __lakesql_side, 0::TINYINT AS __lakesql_op, {of_stored}{old_ords} FROM ({stored}) s "
         f"JOIN {_PAIRS} p ON s.{quote(_KEY)} = p.key AND s.{quote(_PART)} = p.part "
         f"QUALIFY row_number() OVER (PARTITION BY p.place) = 1 UNION ALL "
         f"SELECT b.rowid, 1, b.__lakesql_op, {fields}{ords} FROM {BATCH} b "
-        f"WHERE b.rowid IN (SELECT place FROM {_PAIRS})) v ORDER BY side, place"
+        f"WHERE b.rowid IN (SELECT place FROM {_PAIRS})) v ORDER BY __lakesql_side, __lakesql_place"
     ).to_arrow_table()
     count = both.num_rows // 2
-    places = both["place"].to_numpy()
+    places = both["__lakesql_place"].to_numpy()
     assert (places[:count] == places[count:]).all(), "every row must meet one"
-    rows, ranks = both.select(columns), both["rank"].to_numpy()
-    kind = np.where(both["op"].to_numpy() == MARKED, merge.DELETE, merge.UPSERT).astype(np.int8)
+    rows, ranks = both.select(columns), both["__lakesql_rank"].to_numpy()
+    kind = np.where(both["__lakesql_op"].to_numpy() == MARKED, merge.DELETE, merge.UPSERT).astype(np.int8)
     kind[:count] = merge.UPSERT
     absent = absent_of(rule, rows, columns, defaults(state))
     held = Rows(rows, rule, state.config.properties, state.path)
@@ -102,13 +108,13 @@ def _keep(
     """Write the fates, and the rows that change."""
     shown = held.show(changed, columns, [])
     con.register(_FATES, pa.table({"place": pa.array(places), "fate": pa.array(fate.astype(np.uint8))}))
-    con.register(_ROWS, shown.append_column("place", pa.array(places[fate == UPDATED])))
+    con.register(_ROWS, shown.append_column("__lakesql_place", pa.array(places[fate == UPDATED])))
     names = ", ".join(f"r.{quote(c)}" for c in columns)
     try:
         con.execute(f"UPDATE {FATE} SET fate = n.fate FROM {_FATES} n WHERE {FATE}.place = n.place").fetchall()
         con.execute(
-            f"INSERT INTO {RESOLVED} BY NAME SELECT {names}, b.__lakesql_op, b.__lakesql_key, b.__lakesql_part, r.place "
-            f"FROM {_ROWS} r JOIN {BATCH} b ON b.rowid = r.place"
+            f"INSERT INTO {RESOLVED} BY NAME SELECT {names}, b.__lakesql_op, b.__lakesql_key, b.__lakesql_part, r.__lakesql_place "
+            f"FROM {_ROWS} r JOIN {BATCH} b ON b.rowid = r.__lakesql_place"
         ).fetchall()
     finally:
         con.unregister(_FATES)

@@ -45,7 +45,7 @@ def rows_of(
 
     With `resolved` the rows in RESOLVED stand in for those of the batch.
     """
-    key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || {'b.place' if looked_up else 'b.rowid'})"
+    key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || {'b.__lakesql_place' if looked_up else 'b.rowid'})"
     given = f"{key} AS {ROW_KEY}, b.__lakesql_part AS {ROW_PART}"
     fields = "".join(f", b.{quote(c)}" for c in columns)
     if not looked_up:
@@ -72,7 +72,7 @@ def rows_of(
     try:
         yield Stream(
             f"SELECT x.row_no AS {ROW_NO}, x.fate AS {ROW_FATE}, {given}{stored}{fields} "
-            f"FROM ({_targeted(ords)}) x JOIN {_rows_sql(resolved)} b ON b.place = x.place "
+            f"FROM ({_targeted(ords)}) x JOIN {_rows_sql(resolved)} b ON b.__lakesql_place = x.place "
             "ORDER BY x.target, x.row_no NULLS LAST, x.place",
             tuple((n, _rows(t)) for n, t in enumerate(targets)),
         )
@@ -84,8 +84,10 @@ def rows_of(
 def _rows_sql(resolved: bool) -> str:
     """The batch with the place of each row."""
     if not resolved:
-        return f"(SELECT *, rowid AS place FROM {BATCH})"
-    given = f"SELECT *, rowid AS place FROM {BATCH} WHERE rowid NOT IN (SELECT place FROM {RESOLVED})"
+        return f"(SELECT *, rowid AS __lakesql_place FROM {BATCH})"
+    given = (
+        f"SELECT *, rowid AS __lakesql_place FROM {BATCH} WHERE rowid NOT IN (SELECT __lakesql_place FROM {RESOLVED})"
+    )
     return f"({given} UNION ALL BY NAME SELECT * FROM {RESOLVED})"
 
 
