@@ -33,29 +33,32 @@ Connection = duckdb.DuckDBPyConnection
 def slices_to_rewrite(con: Connection, plan: ReadPlan, rules: Rules) -> frozenset[int]:
     """Numbers of the slices of a merge-on-read table in which the changes in FATE must not be appended."""
     config, rule = plan.view.state.config, rules.merge
-    if rule.merger is not None:
-        return frozenset(_numbers(con, f"f.row_no IS NULL AND f.fate IN ({INSERTED}, {UPDATED})"))
-    revived = _numbers(con, f"f.fate = {INSERTED}")
+    in_log = "f.row_no IS NULL"
+    conditions = []
+    if rule.merger is not None:  # what the reader's merger makes of several records is not what ours made of two
+        conditions.append(f"{in_log} AND f.fate IN ({INSERTED}, {UPDATED})")
     if not rule.plain or (config.version == 8 and config.merge_mode == merge.CUSTOM):
-        found = set(revived)
-    elif rule.log.row == merge.ALWAYS or not rules.ordering:
-        found = set()
-    else:
-        found = _resurrections(con, plan, revived, rules) if revived else set()
-        found |= set(_numbers(con, f"f.fate = {INSERTED} AND {_smaller(rules)}")) if revived else set()
-    if revived and config.version == 8 and config.merge_mode != merge.COMMIT_TIME:
-        found |= set(_numbers(con, f"f.fate = {INSERTED} AND {_unordered(rules)}"))
+        conditions.append(f"f.fate = {INSERTED}")
+    elif rules.compares:
+        conditions.append(f"f.fate = {INSERTED} AND {_smaller(rules)}")
+    if config.version == 8 and config.merge_mode != merge.COMMIT_TIME:
+        conditions.append(f"f.fate = {INSERTED} AND {_unordered(rules)}")
     if config.version == 8 and config.merge_mode == merge.CUSTOM and rule.write.row == merge.ALWAYS:
-        found |= set(_numbers(con, f"f.fate = {DELETED} AND f.row_no IS NULL"))
+        conditions.append(f"f.fate = {DELETED} AND {in_log}")
     if config.version == 6 and rules.ordering and rule.write.row == merge.ALWAYS:
-        found |= set(_numbers(con, f"f.fate = {UPDATED} AND f.row_no IS NULL AND {_smaller(rules)}"))
+        conditions.append(f"f.fate = {UPDATED} AND {in_log} AND {_smaller(rules)}")
     if rule.sequence:
-        found |= set(_numbers(con, f"f.fate IN ({INSERTED}, {UPDATED}) AND f.row_no IS NULL"))
+        conditions.append(f"f.fate IN ({INSERTED}, {UPDATED}) AND {in_log}")
+    found = set(_numbers(con, " OR ".join(f"({c})" for c in conditions))) if conditions else set()
+    if rule.plain and rules.compares and (revived := _numbers(con, f"f.fate = {INSERTED}")):
+        found |= _resurrections(con, plan, revived, rules)
     return frozenset(found)
 
 
 def _numbers(con: Connection, condition: str) -> list[int]:
     """The slices with a change for which `condition` is true: f fate, m its match, b its row."""
+    if not con.execute(f"SELECT 1 FROM {FATE} WHERE slice_no IS NOT NULL AND row_no IS NULL LIMIT 1").fetchall():
+        return []  # every condition is about a key that is in a log
     return [
         n
         for (n,) in con.execute(
