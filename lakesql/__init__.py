@@ -18,6 +18,7 @@ from lakesql.errors import (
 from lakesql.handle import Table, create_table, open_table
 from lakesql.sql.connection import Connection, connect
 from lakesql.sql.functions import register
+from lakesql.table.mergers import register_merger
 from lakesql.write import WriteResult
 
 __version__ = _version("lakesql")
@@ -38,4 +39,5 @@ __all__ = [
     "create_table",
     "open_table",
     "register",
+    "register_merger",
 ]

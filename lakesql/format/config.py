@@ -29,13 +29,31 @@ _PAYLOAD_MODES = {
     _MODEL + "EventTimeAvroPayload": EVENT_TIME,
     COMMIT_TIME_PAYLOAD: COMMIT_TIME,
 }
+_UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
+UNAVAILABLE_VALUE = "__debezium_unavailable_value"
 _STRATEGY_MODES = {EVENT_TIME_STRATEGY: EVENT_TIME, COMMIT_TIME_STRATEGY: COMMIT_TIME}
+CUSTOM_MERGER_STRATEGY = "1897ef5f-18bc-4557-939c-9d6a8afd1519"
+CUSTOM_STRATEGY = "00000000-0000-0000-0000-000000000000"
+_PARTIAL, _IGNORE_DEFAULTS = "hoodie.table.partial.update.mode", "IGNORE_DEFAULTS"
 # Before version 9 these payload classes imply which rows are deletes; nothing about it is stored (1.5).
 _PAYLOAD_DELETES = {
     _MODEL + "AWSDmsAvroPayload": ("Op", "D"),
     _MODEL + "debezium.MySqlDebeziumAvroPayload": ("_change_operation_type", "d"),
     _MODEL + "debezium.PostgresDebeziumAvroPayload": ("_change_operation_type", "d"),
 }
+
+# Payload class -> mode and partial update mode that version 9 makes of it (1.5).
+_TRANSLATED = {
+    EVENT_TIME_PAYLOAD: (EVENT_TIME, ""),
+    _MODEL + "EventTimeAvroPayload": (EVENT_TIME, ""),
+    COMMIT_TIME_PAYLOAD: (COMMIT_TIME, ""),
+    _MODEL + "PartialUpdateAvroPayload": (EVENT_TIME, _IGNORE_DEFAULTS),
+    _MODEL + "OverwriteNonDefaultsWithLatestAvroPayload": (COMMIT_TIME, _IGNORE_DEFAULTS),
+    _MODEL + "AWSDmsAvroPayload": (COMMIT_TIME, ""),
+    _MODEL + "debezium.MySqlDebeziumAvroPayload": (EVENT_TIME, ""),
+    _MODEL + "debezium.PostgresDebeziumAvroPayload": (EVENT_TIME, "FILL_UNAVAILABLE"),
+}
+_OLDER_PAYLOADS = (_MODEL + "FirstValueAvroPayload", _MODEL + "HoodieAvroPayload")
 
 _KEYGEN_PACKAGE = "org.apache.hudi.keygen."
 KEY_GENERATOR_CLASSES = {
@@ -99,6 +117,8 @@ class TableConfig:
     merge_mode: str
     payload_class: str | None
     partial_update_mode: str | None
+    unavailable_value: str
+    """The text that stands for a value which a change feed did not carry."""
     delete_field: str | None
     delete_marker: str | None
     metadata_partitions: tuple[str, ...]
@@ -136,7 +156,7 @@ class TableConfig:
         generator = _key_generator(properties, keys, fields)
         payload = _first(properties, _PAYLOAD, "hoodie.datasource.write.payload.class", _LEGACY_PAYLOAD)
         implied = _PAYLOAD_DELETES.get(payload or "", (None, None)) if version < 9 else (None, None)
-        partial = properties.get("hoodie.table.partial.update.mode", "").strip().upper()
+        partial = properties.get(_PARTIAL, "").strip().upper()
         timestamp = "" if generator.startswith("CUSTOM") else "SIMPLE"
         if generator.startswith("TIMESTAMP"):
             timestamp = "TIMESTAMP"
@@ -161,6 +181,10 @@ class TableConfig:
             merge_mode=_merge_mode(properties, version, payload),
             payload_class=payload,
             partial_update_mode=_PARTIAL_MODES.get(partial, partial) or None,
+            unavailable_value=_first(
+                properties, *_merge_keys(_UNAVAILABLE), *_merge_keys("partial.update.unavailable.value")
+            )
+            or UNAVAILABLE_VALUE,
             delete_field=_first(properties, *_merge_keys("hoodie.payload.delete.field")) or implied[0],
             delete_marker=_first(properties, *_merge_keys("hoodie.payload.delete.marker")) or implied[1],
             metadata_partitions=_csv(properties.get("hoodie.table.metadata.partitions", "")),
@@ -229,7 +253,13 @@ def new_table_properties(
         properties["hoodie.table.recordkey.fields"] = ",".join(record_key_fields)
     if partition_fields:
         properties[_PARTITION_FIELDS] = ",".join(partition_fields)
-    properties |= _merge_properties(version, table_type, tuple(ordering_fields), merge_mode)
+    payload = more.pop(_PAYLOAD, "").strip()
+    if merge_mode == CUSTOM and not payload:
+        properties |= _custom_properties(version, tuple(ordering_fields), more.pop(_STRATEGY, CUSTOM_MERGER_STRATEGY))
+    elif payload:
+        properties |= _payload_properties(version, tuple(ordering_fields), payload)
+    else:
+        properties |= _merge_properties(version, table_type, tuple(ordering_fields), merge_mode)
     if version == 9:
         properties["hoodie.table.format"] = "native"
     properties |= more
@@ -256,6 +286,49 @@ def _merge_properties(version: int, table_type: str, ordering: tuple[str, ...], 
     # field alone means event time, so only the other case has to be said.
     if table_type == "MERGE_ON_READ" or (mode == COMMIT_TIME and ordering):
         properties[_PAYLOAD] = payload
+    return properties
+
+
+def _custom_properties(version: int, ordering: tuple[str, ...], strategy: str) -> dict[str, str]:
+    """What a table stores whose rows are merged by a person's own merger."""
+    if version < 8:
+        raise Unsupported(f"merge mode {CUSTOM} in table version {version}. Use version 8 or 9.")
+    field = _ORDERING if version == 9 else _PRECOMBINE
+    return {_MODE: CUSTOM, _STRATEGY: strategy} | ({field: ",".join(ordering)} if ordering else {})
+
+
+def _payload_properties(version: int, ordering: tuple[str, ...], payload: str) -> dict[str, str]:
+    """What a table of a payload class stores; version 9 translates the class (1.5)."""
+    known = {name.rsplit(".", 1)[-1]: name for name in (*_TRANSLATED, *_OLDER_PAYLOADS)}
+    name = known.get(payload.rsplit(".", 1)[-1], payload)
+    if version < 9:
+        if len(ordering) > 1:
+            raise Unsupported(
+                f"several ordering fields in table version {version}. Use version 9, or one ordering field."
+            )
+        properties = {_PAYLOAD: name} | ({_PRECOMBINE: ordering[0]} if ordering else {})
+        if version == 8:
+            mode = {EVENT_TIME_PAYLOAD: EVENT_TIME, COMMIT_TIME_PAYLOAD: COMMIT_TIME}.get(name, CUSTOM)
+            strategy = {EVENT_TIME: EVENT_TIME_STRATEGY, COMMIT_TIME: COMMIT_TIME_STRATEGY}.get(mode, CUSTOM_STRATEGY)
+            properties |= {_MODE: mode, _STRATEGY: strategy}
+        return properties
+    if name not in _TRANSLATED:
+        fields = {_ORDERING: ",".join(ordering)} if ordering else {}
+        return {**fields, _MODE: CUSTOM, _STRATEGY: CUSTOM_STRATEGY, _PAYLOAD: name}
+    mode, partial = _TRANSLATED[name]
+    if name.endswith("MySqlDebeziumAvroPayload") and ordering in ((), ("_event_seq",)):
+        ordering = ("_event_bin_file", "_event_pos")
+    if mode == EVENT_TIME and not ordering:
+        raise TableError(f"payload class {payload} compares an ordering field and none is given. Name one.")
+    properties = {_MODE: mode, _LEGACY_PAYLOAD: name} | ({_ORDERING: ",".join(ordering)} if ordering else {})
+    if name in _PAYLOAD_DELETES:
+        field, marker = _PAYLOAD_DELETES[name]
+        properties |= {_merge_keys("hoodie.payload.delete.field")[0]: field}
+        properties |= {_merge_keys("hoodie.payload.delete.marker")[0]: marker}
+    if partial:
+        properties[_PARTIAL] = partial
+    if partial == "FILL_UNAVAILABLE":
+        properties[_merge_keys(_UNAVAILABLE)[0]] = UNAVAILABLE_VALUE
     return properties
 
 

@@ -35,13 +35,12 @@ _SYNONYMS = {
     "hoodie.table.name": "name",
     "recordMergeMode": "hoodie.record.merge.mode",
     "hoodie.write.record.merge.mode": "hoodie.record.merge.mode",
+    "recordMergeStrategyId": "hoodie.record.merge.strategy.id",
     "payloadClass": "hoodie.compaction.payload.class",
     "hoodie.datasource.write.payload.class": "hoodie.compaction.payload.class",
     "hoodie.datasource.write.keygenerator.type": "hoodie.table.keygenerator.type",
 }
 _UNSUPPORTED = {
-    "recordMergeStrategyId": "custom mergers run on the JVM",
-    "hoodie.record.merge.strategy.id": "custom mergers run on the JVM",
     "hoodie.datasource.write.keygenerator.class": "name the key generator by hoodie.table.keygenerator.type",
     "hoodie.table.keygenerator.class": "name the key generator by hoodie.table.keygenerator.type",
 }

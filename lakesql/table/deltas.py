@@ -5,8 +5,10 @@ known yet are decoded in batches bounded by log bytes, merged by one query, and 
 private temporary folder:
 
     dead   slot INTEGER, row_no BIGINT                    base rows that a log record replaced or deleted
-    live   slot INTEGER, then the table's columns         log records that survive
-    tombs  slot INTEGER, key VARCHAR, ord_0 ...           deletes that survive; null ordering = commit-time delete
+    live   SLOT INTEGER, then the table's columns         log records that survive
+    tombs  slot INTEGER, key VARCHAR, ord_0 ..., own BOOLEAN
+                                            deletes that survive; null ordering = commit-time delete; own = the ordering
+                                            value is that of the row it removed, as unconditional deletes carry it
 
 Matching base rows by position costs one key join per slice ever, not one per query (duckdb notes 1.4). When a key is
 twice in one base file only its first row is merged, as Hudi's own reader does.
@@ -32,15 +34,12 @@ import pyarrow.parquet as pq
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
 from lakesql.table import merge
-from lakesql.table.evolution import Evolution
-from lakesql.table.keys import record_key_sql
+from lakesql.table.logfold import LOG, SLOT, View, base_rows_sql, fold_log, key_sql
 from lakesql.table.logs import LogPart, read_log_parts
-from lakesql.table.names import quote
-from lakesql.table.scan import scan_sql
-from lakesql.table.state import TableState
 
 BATCH_LOG_BYTES = 48 << 20
 CACHE_BYTES = 4 << 30
+WINNERS = "__lakesql_winners"
 
 Cursor = duckdb.DuckDBPyConnection
 
@@ -55,23 +54,6 @@ class Batch:
     tombs: str
     slots: int
     size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What of a table is read, as far as deltas depend on it."""
-
-    state: TableState
-    as_of: str | None
-    schema: pa.Schema  # with the meta columns
-    evolved: Evolution | None
-
-    def ordering_fields(self) -> list[str]:
-        """Ordering fields of the table, those that the schema has."""
-        return [f for f in self.state.config.ordering_fields if f in self.schema.names]
-
-    def ordering_types(self) -> list[pa.DataType]:
-        return [self.schema.field(f).type for f in self.ordering_fields()]
 
 
 _numbers = itertools.count()
@@ -94,6 +76,14 @@ def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[
             found.append(_cache[key])
         _evict({batch.number for batch, _ in found})
     return found
+
+
+def changes_of(placed: tuple[Batch, int]) -> tuple[np.ndarray, pa.Table]:
+    """(base rows of one slice that do not count any more, ascending; its surviving log records)."""
+    batch, slot = placed
+    dead = pq.read_table(batch.dead, columns=["row_no"], filters=[("slot", "=", slot)])["row_no"].to_numpy()
+    live = pq.read_table(batch.live, filters=[(SLOT, "=", slot)]).drop_columns(SLOT)
+    return np.sort(dead), live
 
 
 def _chunks(missing: list[int], slices: Sequence[FileSlice]) -> list[list[int]]:
@@ -185,33 +175,55 @@ def _merge(
     cur: Cursor, view: View, slices: Sequence[FileSlice], parts: list[tuple[int, LogPart]], rows: pa.Table
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
     """dead, live and tombs of the slices."""
-    n = len(view.ordering_types())
     records = _log_records(cur, view, parts, rows)
     if not records.num_rows:
         return _no_dead(), _with_slot(pa.array([], pa.int32()), rows.slice(0, 0)), _no_tombs(view)
-    mode = merge.require_supported(view.state.config, view.state.path)
-    voided = pc.any(pc.equal(records["kind"], merge.COMMIT_TIME_DELETE)).as_py()
-    cur.register("__lakesql_log", records)
+    rule = merge.rule_of(view.state.config, view.state.path)
+    lacking = {number: part.missing for number, (_, part) in enumerate(parts) if part.missing}
+    cur.register(LOG, records)
     try:
-        cur.execute(
-            "CREATE OR REPLACE TEMP TABLE __lakesql_winners AS "
-            + merge.winners_sql(mode, n, "__lakesql_log", bool(voided))
-        )
-        matched = cur.sql(_matched_sql(view, slices, mode, n)).to_arrow_table()
-        winners = cur.sql("SELECT * FROM __lakesql_winners ORDER BY slot, seq").to_arrow_table()
-        partial = {number: part.missing for number, (_, part) in enumerate(parts) if part.missing}
-        lost = matched.filter(matched["base_survives"])["seq"]
-        winners = winners.filter(pc.invert(pc.is_in(winners["seq"], value_set=lost.combine_chunks())))
-        dead = matched.filter(pc.invert(matched["base_survives"])).select(["slot", "row_no"])
-        live = winners.filter(pc.equal(winners["kind"], merge.UPSERT))
-        tombs = winners.filter(pc.not_equal(winners["kind"], merge.UPSERT))
-        kept = rows.take(pc.take(records["row"], live["seq"]))
-        if partial:
-            kept = _fill_partial(cur, view, slices, mode, live, matched, kept, rows, partial)
+        if rule.plain and not lacking:
+            dead, winners = _survivors(cur, view, slices, merge.mode_of(rule), records)
+            live = winners.filter(pc.equal(winners["kind"], merge.UPSERT))
+            tombs = winners.filter(pc.not_equal(winners["kind"], merge.UPSERT))
+            kept = rows.take(pc.take(records["row"], live["seq"]))
+            live = _with_slot(live["slot"], kept)
+        else:
+            dead, live, tombs = fold_log(cur, view, slices, rule, lacking, records, rows)
     finally:
-        cur.execute("DROP TABLE IF EXISTS __lakesql_winners")
-        cur.unregister("__lakesql_log")
-    return dead, _with_slot(live["slot"], kept), tombs.select(["slot", "key", *(f"ord_{i}" for i in range(n))])
+        cur.unregister(LOG)
+    return dead, live, tombs.select(["slot", "key", *(f"ord_{i}" for i in range(len(view.ordering_types()))), "own"])
+
+
+def _survivors(
+    cur: Cursor, view: View, slices: Sequence[FileSlice], mode: merge.MergeMode, records: pa.Table
+) -> tuple[pa.Table, pa.Table]:
+    """The base rows that do not count any more, and the log records that do, by a plain merge mode."""
+    n = len(view.ordering_types())
+    voided = pc.any(pc.equal(records["kind"], merge.COMMIT_TIME_DELETE)).as_py()
+    try:
+        cur.execute(f"CREATE OR REPLACE TEMP TABLE {WINNERS} AS " + merge.winners_sql(mode, n, LOG, bool(voided)))
+        survives = mode.base_survives(n, "b", "w")
+        same = f"{merge.ordering(n, 'b')} = {merge.ordering(n, 'w')}" if n else "false"
+        matched = cur.sql(
+            f"SELECT w.slot, arg_min(b.row_no, b.row_no) AS row_no, w.seq, arg_min({survives}, b.row_no) AS survives, "
+            f"arg_min({same}, b.row_no) AS same FROM ({base_rows_sql(view, slices, [])}) b "
+            f"JOIN {WINNERS} w ON b.key = w.key AND b.slot = w.slot GROUP BY w.slot, w.seq"
+        ).to_arrow_table()
+        winners = cur.sql(f"SELECT * FROM {WINNERS} ORDER BY slot, seq").to_arrow_table()
+        logged = pa.array([], pa.int64())
+        if n and pc.any(pc.equal(winners["kind"], merge.DELETE)).as_py():
+            logged = cur.sql(
+                f"SELECT DISTINCT w.seq FROM {WINNERS} w JOIN {LOG} b ON b.slot = w.slot AND b.key = w.key "
+                f"WHERE w.kind = {merge.DELETE} AND b.kind = {merge.UPSERT} AND {same}"
+            ).to_arrow_table()["seq"]
+    finally:
+        cur.execute(f"DROP TABLE IF EXISTS {WINNERS}")
+    lost = matched.filter(matched["survives"])["seq"]
+    winners = winners.filter(pc.invert(pc.is_in(winners["seq"], value_set=lost.combine_chunks())))
+    own = pc.or_(pc.is_in(winners["seq"], matched.filter(matched["same"])["seq"]), pc.is_in(winners["seq"], logged))
+    winners = winners.append_column("own", own)
+    return matched.filter(pc.invert(matched["survives"])).select(["slot", "row_no"]), winners
 
 
 def _log_records(cur: Cursor, view: View, parts: list[tuple[int, LogPart]], rows: pa.Table) -> pa.Table:
@@ -263,12 +275,6 @@ def _row_keys(cur: Cursor, view: View, rows: pa.Table) -> pa.ChunkedArray:
     return keys
 
 
-def key_sql(view: View) -> str:
-    """The record key of a base row: stored, or computed where meta columns are not stored."""
-    config = view.state.config
-    return quote("_hoodie_record_key") if config.meta_fields else record_key_sql(config, view.state.schema)
-
-
 def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
     """UPSERT, or DELETE for rows that say of themselves that they are deletes (hudi-format 5.2)."""
     config = view.state.config
@@ -286,95 +292,8 @@ def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
     return pc.if_else(deleted, kind, merge.UPSERT).cast(pa.int8())
 
 
-def _matched_sql(view: View, slices: Sequence[FileSlice], mode: merge.MergeMode, n: int) -> str:
-    """slot, row_no, seq, base_survives: the first base row of each key that a surviving log record has."""
-    based = [slot for slot, s in enumerate(slices) if s.base is not None]
-    if not based:
-        return "SELECT 0::INTEGER AS slot, 0::BIGINT AS row_no, 0::BIGINT AS seq, false AS base_survives WHERE false"
-    key_columns = ["_hoodie_record_key"] if view.state.config.meta_fields else list(view.state.config.record_key_fields)
-    fields = view.ordering_fields()
-    columns = list(dict.fromkeys([*key_columns, *fields]))
-    files = [s.base for s in slices if s.base is not None]
-    scan = scan_sql(view.state, files, view.schema, columns, view.evolved, positions=True)
-    slot = "file_index" if based == list(range(len(based))) else f"({based}::INTEGER[])[file_index + 1]"
-    values = ", ".join(f"{quote(f)} AS ord_{i}" for i, f in enumerate(fields))
-    base = f"SELECT {slot} AS slot, row_no, {key_sql(view)} AS key{', ' + values if n else ''} FROM ({scan})"
-    return f"""
-        SELECT w.slot, arg_min(b.row_no, b.row_no) AS row_no, w.seq,
-               arg_min({mode.base_survives(n, "b", "w")}, b.row_no) AS base_survives
-        FROM ({base}) b JOIN __lakesql_winners w ON b.key = w.key AND b.slot = w.slot
-        GROUP BY w.slot, w.seq"""
-
-
-def _fill_partial(
-    cur: Cursor,
-    view: View,
-    slices: Sequence[FileSlice],
-    mode: merge.MergeMode,
-    live: pa.Table,
-    matched: pa.Table,
-    kept: pa.Table,
-    rows: pa.Table,
-    partial: dict[int, frozenset[str]],
-) -> pa.Table:
-    """`kept` with the columns that IS_PARTIAL records leave out taken from older log records, then from the base row.
-
-    Among the records that no surviving delete makes void, each column comes from the highest-ranking one that has it
-    (hudi-format 5.4).
-    """
-    incomplete = pc.is_in(live["part"], value_set=pa.array(list(partial), pa.int32()))
-    if not pc.any(incomplete).as_py():
-        return kept
-    n = len(view.ordering_types())
-    columns = sorted(frozenset().union(*partial.values()))
-    cur.register("__lakesql_data", rows.select(columns).append_column("row", pa.array(np.arange(rows.num_rows))))
-    cur.register(
-        "__lakesql_wanted",
-        live.select(["slot", "key", "seq"]).append_column("at", pa.array(np.arange(live.num_rows))).filter(incomplete),
-    )
-    cur.register("__lakesql_matched", matched)
-    files = [s.base for s in slices if s.base is not None]
-    based = [slot for slot, s in enumerate(slices) if s.base is not None]
-    scan = scan_sql(view.state, files, view.schema, columns, view.evolved, positions=True)
-    lacking = {c: [p for p, missing in partial.items() if c in missing] for c in columns}
-    picks, values = [], []
-    for i, c in enumerate(columns):
-        has = f"c.part NOT IN ({', '.join(map(str, lacking[c]))})"
-        picks.append(f"arg_max_null({{'v': d.{quote(c)}}}, {mode.rank(n, 'c')}) FILTER (WHERE {has}) AS v{i}")
-        values.append(f"CASE WHEN f.v{i} IS NOT NULL THEN f.v{i}.v ELSE b.{quote(c)} END AS {quote(c)}")
-    source = mode.candidates("__lakesql_log")
-    sql = f"""
-        WITH c AS ({source}),
-        floor AS (SELECT slot, key, max({mode.rank(n, "c")}) AS floor FROM c WHERE kind <> {merge.UPSERT} GROUP BY slot, key),
-        f AS (SELECT w.slot, w.seq, w.at, {", ".join(picks)}
-              FROM __lakesql_wanted w JOIN c ON c.slot = w.slot AND c.key = w.key
-              LEFT JOIN floor ON floor.slot = w.slot AND floor.key = w.key
-              JOIN __lakesql_data d ON d.row = c.row
-              WHERE c.kind = {merge.UPSERT} AND (floor.floor IS NULL OR {mode.rank(n, "c")} > floor.floor)
-              GROUP BY w.slot, w.seq, w.at),
-        b AS (SELECT m.seq, s.* EXCLUDE (file_index, row_no)
-              FROM ({scan}) s JOIN __lakesql_matched m ON m.slot = ({based}::INTEGER[])[s.file_index + 1] AND m.row_no = s.row_no)
-        SELECT f.at, {", ".join(values)} FROM f LEFT JOIN b ON b.seq = f.seq ORDER BY f.at"""
-    try:
-        filled = cur.sql(sql).to_arrow_table()
-    finally:
-        for name in ("__lakesql_data", "__lakesql_wanted", "__lakesql_matched"):
-            cur.unregister(name)
-    mask = incomplete.combine_chunks() if isinstance(incomplete, pa.ChunkedArray) else incomplete
-    for c in columns:
-        at = kept.column_names.index(c)
-        both = pa.chunked_array([*kept[c].chunks, *filled[c].cast(kept[c].type).chunks], kept[c].type)
-        order = pc.if_else(
-            mask,
-            pc.add(pc.cumulative_sum(mask.cast(pa.int64())), kept.num_rows - 1),
-            pa.array(np.arange(kept.num_rows)),
-        )
-        kept = kept.set_column(at, kept.field(c), both.take(order))
-    return kept
-
-
 def _with_slot(slots: Any, rows: pa.Table) -> pa.Table:
-    return rows.add_column(0, pa.field("slot", pa.int32()), slots.cast(pa.int32()))
+    return rows.add_column(0, pa.field(SLOT, pa.int32()), slots.cast(pa.int32()))
 
 
 def _no_dead() -> pa.Table:
@@ -384,4 +303,5 @@ def _no_dead() -> pa.Table:
 def _no_tombs(view: View) -> pa.Table:
     fields = [pa.field("slot", pa.int32()), pa.field("key", pa.string())]
     fields += [pa.field(f"ord_{i}", t) for i, t in enumerate(view.ordering_types())]
+    fields.append(pa.field("own", pa.bool_()))
     return pa.schema(fields).empty_table()

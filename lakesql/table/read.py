@@ -19,10 +19,11 @@ from lakesql.format.avro import META_COLUMNS, arrow_schema
 from lakesql.format.files import FileSlice
 from lakesql.format.timeline import Instant, Timeline, normalise_instant
 from lakesql.table import deltas
-from lakesql.table.deltas import Batch, View
+from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
+from lakesql.table.logfold import SLOT, View, key_sql
 from lakesql.table.names import duckdb_type, literal, literals, quote
-from lakesql.table.scan import empty_sql, parquet_sql, scan_sql
+from lakesql.table.scan import FILE_NO, ROW_NO, empty_sql, scan_sql, select_sql
 from lakesql.table.state import TableState
 
 MODES = ("snapshot", "read_optimized")
@@ -219,11 +220,11 @@ def _dirty_selects(
         dead = _dead_sql([placed[k] for k in based])
         selects.append(
             f"SELECT {_fields('b', names)} FROM ({scan}) b ANTI JOIN ({dead}) d "
-            "ON b.file_index = d.file_index AND b.row_no = d.row_no"
+            f"ON b.{FILE_NO} = d.file_index AND b.{ROW_NO} = d.row_no"
         )
     for batch, slots in _by_batch(placed).items():
-        source = parquet_sql([batch.live], with_slot(plan.schema), ["slot", *names])
-        selects.append(f"SELECT {_fields('l', names)} FROM {source} l{_slot_condition(batch, list(slots))}")
+        source = select_sql([batch.live], with_slot(plan.schema), [SLOT, *names])
+        selects.append(f"SELECT {_fields('l', names)} FROM ({source}) l{_slot_condition(batch, list(slots), SLOT)}")
     return selects
 
 
@@ -232,14 +233,15 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
 
     record_key VARCHAR | slice_no INTEGER: index in `plan.slices` | row_no BIGINT: row of the base file, NULL when the
     record comes from a log | live BOOLEAN: the merged view has it; false for a tombstone | ord_0 ...: ordering values
-    of the merged record or the tombstone (NULL for a commit-time delete).
+    of the merged record or the tombstone (NULL for a commit-time delete) | own BOOLEAN: the tombstone has the ordering
+    value of the row it removed.
     """
     chosen = list(range(len(plan.slices)) if slice_numbers is None else slice_numbers)
     view, state = plan.view, plan.view.state
     fields = view.ordering_fields()
     key_columns = ["_hoodie_record_key"] if state.config.meta_fields else list(state.config.record_key_fields)
     columns = list(dict.fromkeys([*key_columns, *fields]))
-    key = deltas.key_sql(view)
+    key = key_sql(view)
     ords = "".join(f", {quote(f)} AS ord_{i}" for i, f in enumerate(fields))
     dirty = [n for n in chosen if plan.slices[n].logs]
     placed = deltas.prepare(cur, view, [plan.slices[n] for n in dirty]) if dirty else []
@@ -253,26 +255,31 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
         scan = f"({scan_sql(state, files, plan.schema, columns, view.evolved, positions=True)}) b"
         if has_logs:
             dead = _dead_sql([where[n] for n in numbers])
-            scan += f" ANTI JOIN ({dead}) d ON b.file_index = d.file_index AND b.row_no = d.row_no"
-        number = _renumber("b.file_index", numbers)
-        selects.append(f"SELECT {key} AS record_key, {number} AS slice_no, row_no, true AS live{ords} FROM {scan}")
+            scan += f" ANTI JOIN ({dead}) d ON b.{FILE_NO} = d.file_index AND b.{ROW_NO} = d.row_no"
+        number = _renumber(f"b.{FILE_NO}", numbers)
+        selects.append(
+            f"SELECT {key} AS record_key, {number} AS slice_no, {ROW_NO} AS row_no, true AS live{ords}, false AS own FROM {scan}"
+        )
     for batch, slots in _by_batch(placed).items():
         numbers = _numbers_of(batch, slots, dirty)
         condition = _slot_condition(batch, list(slots))
-        live = parquet_sql([batch.live], with_slot(plan.schema), ["slot", *columns])
-        selects.append(f"SELECT {key}, {_renumber('slot', numbers)}, NULL, true{ords} FROM {live}{condition}")
+        live_condition = _slot_condition(batch, list(slots), SLOT)
+        live = select_sql([batch.live], with_slot(plan.schema), [SLOT, *columns])
+        selects.append(
+            f"SELECT {key}, {_renumber(SLOT, numbers)}, NULL, true{ords}, false FROM ({live}){live_condition}"
+        )
         tomb_ords = "".join(f", ord_{i}" for i in range(len(fields)))
         tombs = f"read_parquet({literal(batch.tombs)})"
-        selects.append(f"SELECT key, {_renumber('slot', numbers)}, NULL, false{tomb_ords} FROM {tombs}{condition}")
+        selects.append(f"SELECT key, {_renumber('slot', numbers)}, NULL, false{tomb_ords}, own FROM {tombs}{condition}")
     if selects:
         return " UNION ALL ".join(selects)
     types = "".join(f", CAST(NULL AS {duckdb_type(t)}) AS ord_{i}" for i, t in enumerate(view.ordering_types()))
-    return f"SELECT '' AS record_key, 0 AS slice_no, 0::BIGINT AS row_no, true AS live{types} WHERE false"
+    return f"SELECT '' AS record_key, 0 AS slice_no, 0::BIGINT AS row_no, true AS live{types}, false AS own WHERE false"
 
 
 def with_slot(schema: pa.Schema) -> pa.Schema:
     """The columns of a batch's file of live rows."""
-    return pa.schema([pa.field("slot", pa.int32()), *schema])
+    return pa.schema([pa.field(SLOT, pa.int32()), *schema])
 
 
 def _dead_sql(placed: Sequence[tuple[Batch, int]]) -> str:
@@ -305,10 +312,10 @@ def _renumber(column: str, numbers: Sequence[int]) -> str:
     return f"({list(numbers)}::INTEGER[])[{column} + 1]"
 
 
-def _slot_condition(batch: Batch, slots: Sequence[int]) -> str:
+def _slot_condition(batch: Batch, slots: Sequence[int], column: str = "slot") -> str:
     if len(slots) == batch.slots:
         return ""
-    return f" WHERE slot IN (SELECT unnest({sorted(slots)}::INTEGER[]))"
+    return f" WHERE {column} IN (SELECT unnest({sorted(slots)}::INTEGER[]))"
 
 
 def _fields(alias: str, names: Sequence[str]) -> str:

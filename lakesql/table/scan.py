@@ -1,8 +1,8 @@
 """SELECTs over base files: columns matched by name, missing ones NULL, renamed ones mapped, types widened by DuckDB.
 
 An explicit file list and an explicit schema: DuckDB opens no footer to bind, and no stray file can slip in. Every scan
-may carry the position of a row: `file_index` (the place of its file in the list given) and `row_no` (its place in the
-file). Partition columns that are not stored (hudi-format 3.8) come from the partition path.
+may carry the position of a row: FILE_NO (the place of its file in the list given) and ROW_NO (its place in the file).
+Partition columns that are not stored (hudi-format 3.8) come from the partition path.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,10 @@ from lakesql.table.evolution import Evolution
 from lakesql.table.names import duckdb_type, literal, literals, quote
 from lakesql.table.state import TableState
 
+FILE_NO, ROW_NO = "__lakesql_file_no", "__lakesql_row_no"
+"""Names that no column of a table has."""
+
+_VIRTUAL = ("file_index", "file_row_number", "filename")  # of read_parquet; a column of the name would hide them
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -28,7 +32,7 @@ def scan_sql(
     evolved: Evolution | None = None,
     positions: bool = False,
 ) -> str:
-    """SELECT of `columns` (names of `schema`) over the files, with `file_index` and `row_no` in front on request."""
+    """SELECT of `columns` (names of `schema`) over the files, with FILE_NO and ROW_NO in front on request."""
     groups: dict[tuple[tuple[str, str], ...] | str, list[int]] = {}
     dropped = [c for c in state.config.partition_fields if c in columns] if state.config.drop_partition_columns else []
     for index, file in enumerate(files):
@@ -47,7 +51,7 @@ def scan_sql(
 
 def empty_sql(schema: pa.Schema, columns: Sequence[str], positions: bool = False) -> str:
     """A SELECT with the right columns and no rows."""
-    fields = ["0 AS file_index", "0 AS row_no"] if positions else []
+    fields = [f"0 AS {FILE_NO}", f"0 AS {ROW_NO}"] if positions else []
     fields += [f"CAST(NULL AS {duckdb_type(schema.field(c).type, c)}) AS {quote(c)}" for c in columns]
     return f"SELECT {', '.join(fields) or '0'} WHERE false"
 
@@ -55,14 +59,27 @@ def empty_sql(schema: pa.Schema, columns: Sequence[str], positions: bool = False
 def parquet_sql(
     paths: Sequence[str], schema: pa.Schema, columns: Sequence[str], renames: dict[str, str] | None = None
 ) -> str:
-    """The `read_parquet` call over files given by their paths; columns of `schema` under their own names."""
+    """The `read_parquet` call over files given by their paths; columns of `schema` under their own names.
+
+    Columns with the name of a virtual one are called by `_inner`.
+    """
     stored = {name: old for old, name in (renames or {}).items()}
     entries = []
     for number, name in enumerate(columns):
         old = name if renames is None else stored.get(name, f"__lakesql_absent_{number}")
         kind = duckdb_type(schema.field(name).type, name)
-        entries.append(f"{literal(old)}: {{name: {literal(name)}, type: {literal(kind)}, default_value: NULL}}")
+        entries.append(f"{literal(old)}: {{name: {literal(_inner(name))}, type: {literal(kind)}, default_value: NULL}}")
     return f"read_parquet({literals(paths)}, hive_partitioning=false, schema=MAP{{{', '.join(entries)}}})"
+
+
+def select_sql(paths: Sequence[str], schema: pa.Schema, columns: Sequence[str]) -> str:
+    """SELECT of `columns` over files given by their paths, under their own names whatever these are."""
+    fields = ", ".join(f"{quote(_inner(c))} AS {quote(c)}" for c in columns)
+    return f"SELECT {fields or '1'} FROM {parquet_sql(paths, schema, columns)}"
+
+
+def _inner(name: str) -> str:
+    return f"__lakesql_{name}" if name.lower() in _VIRTUAL else name
 
 
 def _one_scan(
@@ -83,7 +100,7 @@ def _one_scan(
     if positions:
         contiguous = list(indexes) == list(range(len(indexes)))
         index = "file_index::INTEGER" if contiguous else f"({list(indexes)}::INTEGER[])[file_index + 1]"
-        fields += [f"{index} AS file_index", "file_row_number AS row_no"]
+        fields += [f"{index} AS {FILE_NO}", f"file_row_number AS {ROW_NO}"]
     for column in columns:
         kind = duckdb_type(schema.field(column).type, column)
         if column in constants:
@@ -91,7 +108,8 @@ def _one_scan(
         elif column in absent:
             fields.append(f"CAST(NULL AS {kind}) AS {quote(column)}")
         else:
-            fields.append(quote(column))
+            inner = _inner(column)
+            fields.append(quote(column) if inner == column else f"{quote(inner)} AS {quote(column)}")
     return f"SELECT {', '.join(fields) or '1'} FROM {source}"
 
 

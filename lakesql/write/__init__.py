@@ -24,7 +24,7 @@ import duckdb
 
 from lakesql.errors import CommitConflict, CommitUnknown
 from lakesql.format.metadata import WriteStat
-from lakesql.table import read
+from lakesql.table import deltas, read
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
@@ -32,7 +32,8 @@ from lakesql.write.check import require_known_index, require_writable
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
 from lakesql.write.notes import late_note
-from lakesql.write.plan import BATCH, CREATE, FATE, Target
+from lakesql.write.plan import APPEND, BATCH, CREATE, FATE, RESOLVED, REWRITE, Target
+from lakesql.write.resolve import give_back
 from lakesql.write.result import WriteResult
 from lakesql.write.retry import LOCK, locked, retried, with_attempts
 from lakesql.write.route import Layout, refuse_pending, route_rows
@@ -112,6 +113,7 @@ def _tidy(con: duckdb.DuckDBPyConnection) -> list[str]:
     try:
         con.execute(f"DROP TABLE IF EXISTS {BATCH}")
         con.execute(f"DROP TABLE IF EXISTS {FATE}")
+        con.execute(f"DROP TABLE IF EXISTS {RESOLVED}")
     except duckdb.Error as error:
         return [f"Temporary tables of the write could not be dropped ({error}); they do no harm."]
     return []
@@ -159,7 +161,9 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
         plan.slices, now.config.is_mor, now.config.version, now.pending_compactions, now.pending_clustering, now.path
     )
     sizes = file_sizes(road.con, now, road.settings, sum(tagged.inserts.values()))
-    targets = route_rows(layout, tagged.inserts, tagged.changes, sizes, road.ids, road.verb.new_groups_only)
+    targets = route_rows(
+        layout, tagged.inserts, tagged.changes, sizes, road.ids, road.verb.new_groups_only, tagged.rewrites
+    )
     replaced = _replaced(road, plan)
     touched = {(t.partition, t.file_id) for t in targets if t.kind != CREATE}
     touched |= {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
@@ -189,6 +193,10 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     except BaseException:
         commit.abort(txn)
         raise
+    if tagged.rewrites:
+        road.notes.append(
+            f"{len(tagged.rewrites)} file slices were rewritten: appended to their logs the rows would read otherwise."
+        )
     if note := commit.finish(txn):
         road.notes.append(note)
     return replace(
@@ -220,9 +228,19 @@ def _write_files(
         commit.prepare_partition(txn, partition)
     if not targets:
         return []
-    work = job(txn, now, plan.slices, road.settings, road.rules.event_time)
-    with rows_of(road.con, now.schema.names, ordering_columns(plan), targets, tagged.looked_up, txn.instant) as rows:
+    work = job(txn, now, plan.slices, road.settings, _folds(road, plan, targets))
+    if tagged.resolved and road.rules.merge.merger is not None:
+        give_back(road.con, [t.slice_no for t in targets if t.kind == APPEND and t.slice_no is not None])
+    ords = ordering_columns(plan)
+    names = now.schema.names
+    with rows_of(road.con, names, ords, targets, tagged.looked_up, txn.instant, tagged.resolved) as rows:
         return write_targets(road.con, work, targets, rows)
+
+
+def _folds(road: _Road, plan: read.ReadPlan, targets: Sequence[Target]) -> dict[int, tuple[deltas.Batch, int]]:
+    """What the logs of the slices do whose base files are rewritten."""
+    logged = [n for t in targets if t.kind == REWRITE and (n := t.slice_no) is not None and plan.slices[n].logs]
+    return dict(zip(logged, deltas.prepare(road.con, plan.view, [plan.slices[n] for n in logged]), strict=True))
 
 
 def _replaced(road: _Road, plan: read.ReadPlan) -> dict[str, list[str]]:

@@ -7,8 +7,7 @@ nothing is written before every row has been checked. Its columns are the table'
     __lakesql_key   VARCHAR   record key; NULL only where the table generates keys
     __lakesql_part  VARCHAR   partition path
 
-`rowid` is the place of a row in the input. In-batch reduction follows hudi-format 5.6 with the rule of 5.3: a commit
-time delete voids what came before it, then the largest ordering value wins, ties go to the later row.
+`rowid` is the place of a row in the input. Rows of one key are then reduced to one (`precombine`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +20,11 @@ from lakesql.errors import TableError
 from lakesql.format.avro import META_COLUMNS
 from lakesql.table.exact import exact_cast, refusal, role_of
 from lakesql.table.keys import partition_path_sql, record_key_sql
-from lakesql.table.merge import ordering
+from lakesql.table.merge import ALWAYS, Rule
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
 from lakesql.write.plan import BATCH, DELETE, INSERT, MARKED, UPSERT
+from lakesql.write.precombine import precombine
 
 _OPS = {"upsert": UPSERT, "insert": INSERT, "delete": DELETE}
 _KEY, _PARTITION, _OP = "_hoodie_record_key", "_hoodie_partition_path", "__op"
@@ -46,12 +46,17 @@ class Rules:
     """How the rows of an operation become a batch."""
 
     default_op: int
-    event_time: bool
+    merge: Rule
     ordering: tuple[str, ...]
     combine: bool  # reduce to one row per key
     keys_generated: bool
     partitions_only: bool  # only the partition paths matter
     key_style: str | None
+
+    @property
+    def compares(self) -> bool:
+        """Whether an incoming row may lose against the stored one by its ordering value."""
+        return bool(self.ordering) and self.merge.write.row != ALWAYS
 
 
 def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules, options: Mapping[str, str]) -> Batch:
@@ -76,7 +81,7 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
             raise TableError(f"{state.path}: the rows do not fit the table: {str(error).splitlines()[0]}") from error
         raise
     rows = _check(con, state, rules)
-    dropped = _reduce(con, rules) if rules.combine else 0
+    dropped = precombine(con, state, rules.merge, rules.ordering) if rules.combine else 0
     partitions = con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall()
     return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions))
 
@@ -181,26 +186,30 @@ def _op_sql(state: TableState, rules: Rules) -> str:
     given = quote("__lakesql_given" + _OP)
     whens = " ".join(f"WHEN {literal(word)} THEN {code}" for word, code in _OPS.items())
     op = f"CASE lower(coalesce({given}, '')) WHEN '' THEN {rules.default_op} {whens} ELSE -1 END"
-    marked = _marked_sql(state)
+    marked = _marked_sql(state, rules.merge.name)
     if marked is None:
         return f"CAST({op} AS TINYINT)"
     # A marked delete without ordering value is a commit-time delete (hudi-format 5.3).
-    compared = f"{quote(rules.ordering[0])} IS NOT NULL" if rules.event_time else "false"
+    compares = rules.compares and rules.merge.write.delete != ALWAYS
+    compared = f"{quote(rules.ordering[0])} IS NOT NULL" if compares else "false"
     return (
         f"CAST(CASE WHEN {op} IN ({UPSERT}, {INSERT}) AND {marked} "
         f"THEN CASE WHEN {compared} THEN {MARKED} ELSE {DELETE} END ELSE {op} END AS TINYINT)"
     )
 
 
-def _marked_sql(state: TableState) -> str | None:
+def _marked_sql(state: TableState, rule: str) -> str | None:
     """Condition under which a row says of itself that it is a delete (hudi-format 5.2)."""
     config, conditions = state.config, []
     names = state.schema.names
     if "_hoodie_is_deleted" in names and pa.types.is_boolean(state.schema.field("_hoodie_is_deleted").type):
         conditions.append(f"coalesce({quote('_hoodie_is_deleted')}, false)")
     if config.delete_field and config.delete_marker is not None and config.delete_field in names:
-        text = f"CAST({quote(config.delete_field)} AS VARCHAR)"
-        conditions.append(f"coalesce({text} = {literal(config.delete_marker)}, false)")
+        text, marker = f"CAST({quote(config.delete_field)} AS VARCHAR)", literal(config.delete_marker)
+        same = f"upper({text}) = upper({marker})" if rule == "AWSDmsAvroPayload" else f"{text} = {marker}"
+        conditions.append(f"coalesce({same}, false)")
+    if "_hoodie_operation" in names:
+        conditions.append(f"coalesce({quote('_hoodie_operation')} IN ('D', '-U'), false)")
     return f"({' OR '.join(conditions)})" if conditions else None
 
 
@@ -270,25 +279,3 @@ def _no_path_sql() -> str:
     return (
         f"{part} <> '' AND (list_has_any(string_split({part}, '/'), ['', '.', '..']) OR starts_with({part}, '.hoodie'))"
     )
-
-
-def _reduce(con: Connection, rules: Rules) -> int:
-    """Delete from the batch what loses against another row of its key; the number of rows deleted."""
-    twice = (
-        f"SELECT __lakesql_part, __lakesql_key FROM {BATCH} WHERE __lakesql_key IS NOT NULL "
-        "GROUP BY ALL HAVING count(*) > 1"
-    )
-    given = "b.rowid AS place, b.__lakesql_part AS part, b.__lakesql_key AS key, b.__lakesql_op AS op"
-    columns = "".join(f", {quote(f)} AS ord_{i}" for i, f in enumerate(rules.ordering)) if rules.event_time else ""
-    order = ordering(len(rules.ordering), "c") + " DESC, " if rules.event_time else ""
-    # The last unconditional delete voids the rows before it and gives way to any row after it.
-    losers = f"""
-        SELECT place FROM (
-          SELECT place, row_number() OVER (
-              PARTITION BY part, key ORDER BY place < last_delete, op = {DELETE}, {order}place DESC) AS rank
-          FROM (SELECT *, coalesce(max(CASE WHEN op = {DELETE} THEN place END)
-                                   OVER (PARTITION BY part, key), -1) AS last_delete
-                FROM (SELECT {given}{columns}
-                      FROM {BATCH} b JOIN ({twice}) t USING (__lakesql_part, __lakesql_key))) c
-        ) WHERE rank > 1"""
-    return int(con.execute(f"DELETE FROM {BATCH} WHERE rowid IN ({losers})").fetchall()[0][0])

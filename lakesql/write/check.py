@@ -10,13 +10,8 @@ from lakesql.errors import Unsupported
 from lakesql.format.config import TableConfig
 from lakesql.format.files import FileSlice
 from lakesql.table.keys import GENERATORS
+from lakesql.table.merge import rule_of
 from lakesql.table.state import TableState
-
-PAYLOADS = {
-    "EVENT_TIME_ORDERING": ("DefaultHoodieRecordPayload", "EventTimeAvroPayload"),
-    "COMMIT_TIME_ORDERING": ("OverwriteWithLatestAvroPayload",),
-}
-"""Merge mode -> payload classes that do nothing beyond it (hudi-format 1.5)."""
 
 # A bucket index starts the file id with the bucket's number in eight digits (hudi-format 3.1). A random id starts with
 # eight digits once in forty; with three zeros before, and on every group, it does not.
@@ -36,7 +31,6 @@ def require_writable(state: TableState) -> None:
 
 def unwritable(config: TableConfig) -> str | None:
     """The feature of a table for which lakesql does not write to it, in words; None when there is none."""
-    payload = (config.payload_class or "").rsplit(".", 1)[-1]
     if config.key_generator.upper() not in GENERATORS:
         return f"keys come from the key generator {config.key_generator}, which lakesql does not know"
     if not config.meta_fields:
@@ -48,12 +42,10 @@ def unwritable(config: TableConfig) -> str | None:
             "change data capture is on (hoodie.table.cdc.enabled=true) and a write without change files leaves a "
             "hole in it"
         )
-    if config.partial_update_mode:
-        return f"updates merge column by column (hoodie.table.partial.update.mode={config.partial_update_mode})"
-    if config.merge_mode not in PAYLOADS:
-        return f"rows merge by {config.payload_class or config.merge_mode}"
-    if payload and payload not in PAYLOADS[config.merge_mode]:
-        return f"rows merge by the payload class {payload}"
+    try:
+        rule_of(config, "")
+    except Unsupported:
+        return f"rows merge by {config.payload_class or config.merge_mode}, which nobody has registered"
     return None
 
 

@@ -12,7 +12,7 @@ def late_note(con: duckdb.DuckDBPyConnection, tagged: Tagged, rules: Rules, dupl
 
     Asks `__lakesql_fate` and `__lakesql_batch`. Rows that another row of their batch replaced are not meant.
     """
-    if not (rules.event_time and tagged.looked_up and tagged.rows_ignored):
+    if not ((rules.compares or not rules.merge.by_row) and tagged.looked_up and tagged.rows_ignored):
         return None
     ops = str(UPSERT) if duplicates == "drop" else f"{UPSERT}, {INSERT}"
     late = con.execute(
@@ -21,6 +21,11 @@ def late_note(con: duckdb.DuckDBPyConnection, tagged: Tagged, rules: Rules, dupl
     ).fetchall()[0][0]
     if not late:
         return None
+    if not rules.merge.by_row:
+        return (
+            f"{late:,} rows changed nothing: by the table's merge rule {rules.merge.name} the stored row stays where it is "
+            "newer, and absent values keep what is stored."
+        )
     fields = ", ".join(rules.ordering)
     rows, them = ("1 row was", "it") if late == 1 else (f"{late:,} rows were", "them")
     return (

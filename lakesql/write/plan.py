@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 CREATE, REWRITE, APPEND = "create", "rewrite", "append"
 
-BATCH, FATE = "__lakesql_batch", "__lakesql_fate"
-"""TEMP tables of the caller's connection: the rows (`batch`), and what becomes of them (`tag`)."""
+BATCH, FATE, MATCH = "__lakesql_batch", "__lakesql_fate", "__lakesql_match"
+"""TEMP tables of the caller's connection: the rows (`batch`), what becomes of them and where their keys are (`tag`)."""
+
+RESOLVED = "__lakesql_resolved"
+"""TEMP table: rows of the batch as they are after merging with the stored rows (`resolve`), by `place`."""
 
 UPSERT, INSERT, DELETE, MARKED = range(4)
 """What is asked for, `__lakesql_op` of BATCH. DELETE is unconditional, MARKED compared by ordering value."""

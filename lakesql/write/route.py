@@ -52,13 +52,15 @@ def route_rows(
     sizing: Sizing,
     new_id: Callable[[], str],
     new_groups_only: bool = False,
+    rewrites: Collection[int] = (),
 ) -> tuple[Target, ...]:
     """The files to write, in the order of partition and file id, new groups last.
 
-    `inserts`: new keys per partition; `changes`: per slice number. CommitConflict when a touched group is under a
-    pending clustering or, in version 6, under a pending compaction.
+    `inserts`: new keys per partition; `changes`: per slice number; `rewrites`: slices whose log must not be appended
+    to. CommitConflict when a touched group is under a pending clustering or, in version 6 or when it would be
+    rewritten, under a pending compaction.
     """
-    refuse_pending(layout, [layout.slices[n].group for n in changes])
+    refuse_pending(layout, [layout.slices[n].group for n in changes], [layout.slices[n].group for n in rewrites])
     packed: dict[int, tuple[int, int]] = {}
     created: list[Target] = []
     for partition, count in sorted(inserts.items()):
@@ -75,7 +77,7 @@ def route_rows(
     for number in sorted({*changes, *packed}):
         one = layout.slices[number]
         first, taken = packed.get(number, (0, 0))
-        kind = APPEND if layout.is_mor and not taken else REWRITE
+        kind = APPEND if layout.is_mor and not taken and number not in rewrites else REWRITE
         changed.append(Target(kind, one.partition, one.file_id, number, first, taken, changes.get(number, NO_CHANGES)))
     return (*changed, *created)
 
@@ -108,7 +110,9 @@ def _small_files(
     return [(number, room) for _, _, number, room in chosen]
 
 
-def refuse_pending(layout: Layout, groups: Collection[tuple[str, str]]) -> None:
+def refuse_pending(
+    layout: Layout, groups: Collection[tuple[str, str]], rewritten: Collection[tuple[str, str]] = ()
+) -> None:
     """CommitConflict when one of the groups is part of a pending plan that our write would get in the way of."""
     for group in groups:
         name = "/".join(part for part in group if part)
@@ -122,4 +126,11 @@ def refuse_pending(layout: Layout, groups: Collection[tuple[str, str]]) -> None:
                 f"{layout.where}: file group {name} is part of the pending compaction {layout.compacting[group]}; in "
                 "table version 6 changes written now could be lost behind it. Nothing was committed. Run the "
                 "compaction, then write again."
+            )
+    for group in rewritten:
+        if group in layout.compacting:
+            raise CommitConflict(
+                f"{layout.where}: file group {'/'.join(part for part in group if part)} must be rewritten, since its "
+                "log alone cannot say what the rows become, and it is part of the pending compaction "
+                f"{layout.compacting[group]}. Nothing was committed. Run the compaction, then write again."
             )

@@ -42,6 +42,7 @@ class WriteConfig:
     combine_before_insert: bool = False
     timezone: str = ""
     bare_complex_keys: bool = False
+    payload_class: str = ""  # for tables that cannot store one: version 6, copy-on-write
 
 
 def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
@@ -139,6 +140,7 @@ _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "duplicates": ("hoodie.datasource.insert.dup.policy", _one_of(*DUPLICATE_POLICIES)),
     "combine_before_insert": ("hoodie.combine.before.insert", _flag),
     "timezone": ("hoodie.table.timeline.timezone", _one_of("utc", "local")),
+    "payload_class": ("hoodie.datasource.write.payload.class", str),
     "bare_complex_keys": ("hoodie.write.complex.keygen.new.encoding", _flag),
 }
 

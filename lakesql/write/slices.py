@@ -12,7 +12,7 @@ import queue
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -23,6 +23,8 @@ import pyarrow.compute as pc
 from lakesql.format.avro import META_COLUMNS, conform, with_meta_fields
 from lakesql.format.files import FileSlice, LogFile, base_file_name
 from lakesql.format.metadata import WriteStat
+from lakesql.table.deltas import Batch, changes_of
+from lakesql.table.merge import COMMIT_TIME
 from lakesql.table.state import TableState
 from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
 from lakesql.write.logfile import LogContent, encode_groups, next_log_file
@@ -49,15 +51,24 @@ class Job:
     schema: pa.Schema  # with meta columns
     avro: Mapping[str, Any]  # with meta columns
     ordered_deletes: bool
+    folds: Mapping[
+        int, tuple[Batch, int]
+    ]  # slice number -> what its log does to its base file, where that is rewritten
 
 
 def job(
-    txn: Transaction, state: TableState, slices: Sequence[FileSlice], settings: WriteConfig, event_time: bool
+    txn: Transaction,
+    state: TableState,
+    slices: Sequence[FileSlice],
+    settings: WriteConfig,
+    folds: Mapping[int, tuple[Batch, int]],
 ) -> Job:
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+    config = state.config
     # Several ordering values need a wrapper that 0.15 and 1.0 cannot read.
-    ordered = event_time and (state.config.version >= 9 or len(state.config.ordering_fields) == 1)
-    return Job(txn, state, slices, settings, pa.schema([*meta, *state.schema]), with_meta_fields(state.avro), ordered)
+    ordered = config.merge_mode != COMMIT_TIME and (config.version >= 9 or len(config.ordering_fields) == 1)
+    schema = pa.schema([*meta, *state.schema])
+    return Job(txn, state, slices, settings, schema, with_meta_fields(state.avro), ordered, folds)
 
 
 def write_targets(
@@ -177,9 +188,10 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
         written = write_new(storage, spec, (made.base_rows(piece) for piece in rows))
     else:
         assert target.kind == REWRITE, target.kind
-        assert base is not None, "a rewrite needs a base file"
-        edit, added = _edit(made, list(rows))
-        written = rewrite(storage, spec, base, edit, added, alone)
+        assert target.slice_no is not None, "a rewrite is of a slice"
+        edit, added = _edit(made, list(rows), work.folds.get(target.slice_no))
+        spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
+        written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
     changes = target.changes
     return WriteStat(
         file_id=target.file_id,
@@ -232,18 +244,30 @@ class _Numbered:
         )
 
 
-def _edit(made: _Numbered, pieces: list[pa.Table]) -> tuple[Edit, list[pa.Table]]:
-    """Changes in place, and the rows that come on top: inserts have no place in the old file."""
+def _edit(made: _Numbered, pieces: list[pa.Table], fold: tuple[Batch, int] | None) -> tuple[Edit, list[pa.Table]]:
+    """Changes in place, and the rows that come on top: those that have no place in the old file.
+
+    With `fold` the slice has a log: base rows that it made void go, its surviving records come on top.
+    """
     rows = pa.concat_tables(pieces)
     fate = rows[ROW_FATE].to_numpy()
     place = pc.fill_null(rows[ROW_NO], -1).to_numpy()
-    assert (place[fate != INSERTED] >= 0).all(), "a change must have a place in the base file"
-    replaced, removed = fate == UPDATED, fate == DELETED
+    based = place >= 0
+    replaced, removed = based & (fate == UPDATED), based & (fate == DELETED)
     replacements = made.base_rows(rows.filter(pa.array(replaced)))
-    added = made.base_rows(rows.filter(pa.array(fate == INSERTED)))
-    edit = Edit(place[replaced], replacements, np.unique(place[removed]))
+    added = [made.base_rows(rows.filter(pa.array((fate == INSERTED) | (~based & (fate == UPDATED)))))]
+    gone = np.unique(place[removed])
+    if fold is not None:
+        dead, live = changes_of(fold)
+        gone = np.union1d(gone, dead)
+        changed = rows[ROW_KEY].filter(pa.array(~based & (fate != INSERTED))).combine_chunks()
+        live = live.filter(pc.invert(pc.is_in(live["_hoodie_record_key"], value_set=changed)))
+        added.insert(0, live.select(added[0].column_names).cast(added[0].schema))
+    else:
+        assert based[fate != INSERTED].all(), "a change must have a place in the base file"
+    edit = Edit(place[replaced], replacements, gone)
     assert (np.diff(edit.replaced) > 0).all(), "rows must come sorted, one per place"
-    return edit, [added]
+    return edit, added
 
 
 def _deletes(rows: pa.Table) -> pa.Table:

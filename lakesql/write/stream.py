@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.table.names import literal, quote
-from lakesql.write.plan import BATCH, FATE, IGNORED, INSERT, INSERTED, UPSERT, Target
+from lakesql.write.plan import BATCH, FATE, IGNORED, INSERT, INSERTED, RESOLVED, UPSERT, Target
 
 # Names that no column of a table has (`create` reserves them).
 ROW_NO, ROW_FATE, ROW_KEY, ROW_PART = "__lakesql_row_no", "__lakesql_fate", "__lakesql_key", "__lakesql_part"
@@ -39,9 +39,13 @@ def rows_of(
     targets: Sequence[Target],
     looked_up: bool,
     instant: str,
+    resolved: bool = False,
 ) -> Iterator[Stream]:
-    """The stream for all targets; valid on `con` within the context. Generated keys (6.7) are made of `instant`."""
-    key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || b.rowid)"
+    """The stream for all targets; valid on `con` within the context. Generated keys (6.7) are made of `instant`.
+
+    With `resolved` the rows in RESOLVED stand in for those of the batch.
+    """
+    key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || {'b.__lakesql_place' if looked_up else 'b.rowid'})"
     given = f"{key} AS {ROW_KEY}, b.__lakesql_part AS {ROW_PART}"
     fields = "".join(f", b.{quote(c)}" for c in columns)
     if not looked_up:
@@ -68,13 +72,23 @@ def rows_of(
     try:
         yield Stream(
             f"SELECT x.row_no AS {ROW_NO}, x.fate AS {ROW_FATE}, {given}{stored}{fields} "
-            f"FROM ({_targeted(ords)}) x JOIN {BATCH} b ON b.rowid = x.place "
+            f"FROM ({_targeted(ords)}) x JOIN {_rows_sql(resolved)} b ON b.__lakesql_place = x.place "
             "ORDER BY x.target, x.row_no NULLS LAST, x.place",
             tuple((n, _rows(t)) for n, t in enumerate(targets)),
         )
     finally:
         con.unregister(_PLACES)
         con.unregister(_RANGES)
+
+
+def _rows_sql(resolved: bool) -> str:
+    """The batch with the place of each row."""
+    if not resolved:
+        return f"(SELECT *, rowid AS __lakesql_place FROM {BATCH})"
+    given = (
+        f"SELECT *, rowid AS __lakesql_place FROM {BATCH} WHERE rowid NOT IN (SELECT __lakesql_place FROM {RESOLVED})"
+    )
+    return f"({given} UNION ALL BY NAME SELECT * FROM {RESOLVED})"
 
 
 def _rows(target: Target) -> int:

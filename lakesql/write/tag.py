@@ -9,24 +9,26 @@ is not global, a key is looked up within its partition path, as SIMPLE and BLOOM
     fate      UTINYINT  INSERTED, UPDATED, DELETED or IGNORED
     ord_0 ... ordering values for the delete records of event-time tables (hudi-format 4.7)
 
-Late rows (hudi-format 5.3, ordering value smaller than the stored one, NULL smallest) are IGNORED and never written,
-on both table types alike. A key that only a tombstone knows is inserted into the slice of the tombstone.
+What becomes of a row that meets a stored one is the `write` step of the table's merge rule, on both table types alike:
+late rows (ordering value smaller than the stored one, NULL smallest) are IGNORED and never written; where columns are
+taken from both, `resolve` decides. A key that only a tombstone knows is inserted into the slice of the tombstone,
+unless that is a newer delete which came as data; after a DELETE statement any row may come.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
 
-from lakesql.errors import TableError, Unsupported
-from lakesql.format.files import FileSlice
-from lakesql.table.merge import ordering
+from lakesql.errors import TableError
+from lakesql.table import merge
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, keys_sql
-from lakesql.table.scan import scan_sql
 from lakesql.write.batch import Batch, Rules
-from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, MARKED, UPDATED, UPSERT, Changes
+from lakesql.write.divergence import slices_to_rewrite
+from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, MARKED, MATCH, UPDATED, UPSERT, Changes
+from lakesql.write.resolve import resolve
 
 Connection = duckdb.DuckDBPyConnection
 _GROUPS, _NAMES = "__lakesql_groups", "__lakesql_names"
@@ -43,6 +45,8 @@ class Tagged:
     rows_updated: int
     rows_deleted: int
     rows_ignored: int
+    resolved: bool = False  # whether `__lakesql_resolved` exists
+    rewrites: frozenset[int] = frozenset()  # slices whose log must not be appended to
 
 
 NOTHING = Tagged(False, {}, {}, 0, 0, 0, 0)
@@ -67,11 +71,12 @@ def tag_batch(
         _decide(con, rules, ords, duplicates)
         if duplicates == "fail":
             _refuse_duplicates(con, plan)
-        if rules.event_time and plan.view.state.config.is_mor:
-            _refuse_resurrection(con, plan, rules)
+        if not rules.merge.by_row:
+            resolve(con, plan, numbers, rules)
+        rewrites = slices_to_rewrite(con, plan, rules) if plan.view.state.config.is_mor else frozenset()
     finally:
-        con.execute("DROP TABLE IF EXISTS __lakesql_match")
-    return _count(con, batch)
+        con.execute(f"DROP TABLE IF EXISTS {MATCH}")
+    return replace(_count(con, batch), resolved=not rules.merge.by_row, rewrites=rewrites)
 
 
 def ordering_columns(plan: ReadPlan) -> list[str]:
@@ -92,7 +97,7 @@ def _all_new(con: Connection, batch: Batch) -> Tagged:
 
 
 def _match(con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules, ords: list[str]) -> None:
-    """`__lakesql_match`: every place where a key of the batch is, live or as a tombstone."""
+    """Fill MATCH: every place where a key of the batch is, live or as a tombstone."""
     # Partitions are compared by number: the text of a path would be hashed again for each key of the table.
     names = {name: i for i, name in enumerate(sorted({plan.slices[n].partition for n in numbers}))}
     parts = [names[plan.slices[n].partition] for n in numbers]
@@ -101,13 +106,13 @@ def _match(con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules, or
         _NAMES, pa.table({"name": pa.array(list(names), pa.string()), "part": pa.array(names.values(), pa.int32())})
     )
     stored = "".join(f", k.{o}" for o in ords)
-    given = "".join(f", b.{quote(f)} AS new_{i}" for i, f in enumerate(rules.ordering)) if rules.event_time else ""
-    carried = "".join(f", b.new_{i}" for i in range(len(rules.ordering))) if rules.event_time else ""
+    given = "".join(f", b.{quote(f)} AS new_{i}" for i, f in enumerate(rules.ordering)) if rules.compares else ""
+    carried = "".join(f", b.new_{i}" for i in range(len(rules.ordering))) if rules.compares else ""
     several = len(names) > 1
     try:
         con.execute(f"""
-            CREATE OR REPLACE TEMP TABLE __lakesql_match AS
-            SELECT b.place, k.slice_no, k.row_no, k.live{stored}{carried}
+            CREATE OR REPLACE TEMP TABLE {MATCH} AS
+            SELECT b.place, k.slice_no, k.row_no, k.live, k.own{stored}{carried}
             FROM ({keys_sql(con, plan, numbers)}) k
             {f"JOIN {_GROUPS} g ON g.slice_no = k.slice_no" if several else ""}
             JOIN (SELECT b.rowid AS place, b.__lakesql_key AS key, n.part{given}
@@ -119,36 +124,46 @@ def _match(con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules, or
 
 
 def _decide(con: Connection, rules: Rules, ords: list[str], duplicates: str) -> None:
-    late = "false"
+    late = marked_late = dead_late = "false"
     stored = "".join(f", m.{o}" for o in ords)
-    if rules.event_time:
-        # A marked delete leaves its own ordering value behind, an unconditional one that of the row it removes.
-        own = f"CASE WHEN b.__lakesql_op = {MARKED} THEN m.new_{{0}} ELSE m.ord_{{0}} END AS ord_{{0}}"
-        stored = "".join(", " + own.format(i) for i in range(len(ords)))
-        n = len(rules.ordering)
-        new = ", ".join(f"m.new_{i} IS NOT NULL, m.new_{i}" for i in range(n))
-        late = f"coalesce(row({new}) < {ordering(n, 'm')}, false)"
+    if rules.compares:
+        # A marked delete leaves its own ordering value behind, an unconditional one that of the row it removes; so do
+        # deletes by sequence texts, which some releases compare as texts.
+        if not rules.merge.sequence:
+            own = f"CASE WHEN b.__lakesql_op = {MARKED} THEN m.new_{{0}} ELSE m.ord_{{0}} END AS ord_{{0}}"
+            stored = "".join(", " + own.format(i) for i in range(len(ords)))
+        old = merge.ordering(len(rules.ordering), "m", rules.merge.sequence)
+        new = old.replace("m.ord_", "m.new_")
+        dead_late = f"NOT m.own AND coalesce({new} < {old}, false)"  # DELETE statements do not compare
+        late = _late(rules.merge.write.row, new, old) if rules.merge.by_row else "false"
+        marked_late = _late(rules.merge.write.delete, new, old)
     existing = {"drop": IGNORED}.get(duplicates, UPDATED)
     fate = f"""CASE
         WHEN b.__lakesql_op IN ({UPSERT}, {INSERT}) THEN CASE
-            WHEN m.place IS NULL THEN {INSERTED} WHEN {late} THEN {IGNORED} WHEN NOT m.live THEN {INSERTED}
-            WHEN b.__lakesql_op = {INSERT} THEN {existing} ELSE {UPDATED} END
+            WHEN m.place IS NULL THEN {INSERTED} WHEN NOT m.live THEN CASE WHEN {dead_late} THEN {IGNORED} ELSE {INSERTED} END
+            WHEN {late} THEN {IGNORED} WHEN b.__lakesql_op = {INSERT} THEN {existing} ELSE {UPDATED} END
         WHEN m.place IS NULL OR NOT m.live THEN {IGNORED}
-        WHEN b.__lakesql_op = {MARKED} AND {late} THEN {IGNORED} ELSE {DELETED} END"""
+        WHEN b.__lakesql_op = {MARKED} AND {marked_late} THEN {IGNORED} ELSE {DELETED} END"""
     con.execute(f"""
         CREATE TEMP TABLE {FATE} AS
         SELECT b.rowid AS place, m.slice_no, m.row_no, CAST({fate} AS UTINYINT) AS fate{stored}
         FROM {BATCH} b LEFT JOIN ({_places_sql(con)}) m ON m.place = b.rowid""").fetchall()
 
 
+def _late(how: str, new: str, old: str) -> str:
+    """Condition under which the stored version stays."""
+    comparison = {merge.ALWAYS: "", merge.NOT_OLDER: "<", merge.NEWER: "<="}[how]
+    return f"coalesce({new} {comparison} {old}, false)" if comparison else "false"
+
+
 def _places_sql(con: Connection) -> str:
     """The matches that count: all live ones, or, where there is none, the first tombstone."""
-    total, distinct = con.execute("SELECT count(*), count(DISTINCT place) FROM __lakesql_match").fetchall()[0]
+    total, distinct = con.execute(f"SELECT count(*), count(DISTINCT place) FROM {MATCH}").fetchall()[0]
     if total == distinct:
-        return "SELECT * FROM __lakesql_match"
+        return f"SELECT * FROM {MATCH}"
     return (
         "SELECT * FROM (SELECT *, bool_or(live) OVER (PARTITION BY place) AS any_live, "
-        "min(slice_no) OVER (PARTITION BY place) AS first FROM __lakesql_match) "
+        f"min(slice_no) OVER (PARTITION BY place) AS first FROM {MATCH}) "
         "WHERE live OR (NOT any_live AND slice_no = first)"
     )
 
@@ -165,49 +180,6 @@ def _refuse_duplicates(con: Connection, plan: ReadPlan) -> None:
             "(hoodie.datasource.insert.dup.policy = fail). Nothing was written. Use UPSERT or MERGE, or set the "
             "policy to drop or none."
         )
-
-
-def _refuse_resurrection(con: Connection, plan: ReadPlan, rules: Rules) -> None:
-    """Refuse to append below a commit-time delete what would make the old base row appear again.
-
-    Log records are merged first; a record whose ordering value is smaller than that of the base row then loses
-    against the row that the delete had removed (hudi-format 5.7 a). Our own deletes carry the row's ordering value
-    and never lead here; a SQL DELETE by Spark does.
-    """
-    voided = " AND ".join(f"m.ord_{i} IS NULL" for i in range(len(rules.ordering)))
-    dead = (
-        f"SELECT m.*, b.__lakesql_key AS key FROM __lakesql_match m "
-        f"JOIN {FATE} f ON f.place = m.place AND f.slice_no = m.slice_no JOIN {BATCH} b ON b.rowid = m.place "
-        f"WHERE NOT m.live AND f.fate = {INSERTED} AND {voided}"
-    )
-    numbers = [n for (n,) in con.execute(f"SELECT DISTINCT slice_no FROM ({dead})").fetchall()]
-    based = [(n, s) for n in sorted(numbers) if (s := plan.slices[n]).base is not None]
-    if not based:
-        return
-    columns = ["_hoodie_record_key", *rules.ordering]
-    scan = scan_sql(
-        plan.view.state, [s.base for _, s in based if s.base], plan.schema, columns, plan.view.evolved, positions=True
-    )
-    old = ", ".join(f"{quote(f)} AS ord_{i}" for i, f in enumerate(rules.ordering))
-    place = f"({[n for n, _ in based]}::INTEGER[])[file_index + 1]"
-    new = ", ".join(f"d.new_{i} IS NOT NULL, d.new_{i}" for i in range(len(rules.ordering)))
-    found = con.execute(
-        f"SELECT d.key, d.slice_no FROM ({dead}) d JOIN (SELECT {place} AS slice_no, _hoodie_record_key AS key, {old} "
-        f"FROM ({scan})) o ON o.key = d.key AND o.slice_no = d.slice_no "
-        f"WHERE row({new}) < {ordering(len(rules.ordering), 'o')} LIMIT 1"
-    ).fetchall()
-    if found:
-        key, number = found[0]
-        raise Unsupported(
-            f"{plan.view.state.path}: key {key!r} in file group {_group(plan.slices[number])} was deleted without an "
-            "ordering value, and the new row's ordering value is smaller than the deleted row's; appended to the log "
-            "it would bring the deleted row back. Compact the table first, or write the row with a larger ordering "
-            "value."
-        )
-
-
-def _group(file_slice: FileSlice) -> str:
-    return f"{file_slice.partition}/{file_slice.file_id}" if file_slice.partition else file_slice.file_id
 
 
 def _count(con: Connection, batch: Batch) -> Tagged:

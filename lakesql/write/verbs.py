@@ -9,6 +9,7 @@ import duckdb
 
 from lakesql.errors import TableError
 from lakesql.table import keys, read
+from lakesql.table.merge import rule_of
 from lakesql.table.state import TableState
 from lakesql.write.batch import Rules
 from lakesql.write.plan import DELETE, INSERT, UPSERT
@@ -58,7 +59,7 @@ def rules_of(con: duckdb.DuckDBPyConnection, state: TableState, verb: Verb, sett
     ordering = tuple(f for f in state.config.ordering_fields if f in state.schema.names)
     return Rules(
         default_op=verb.default_op,
-        event_time=state.config.merge_mode == "EVENT_TIME_ORDERING" and bool(ordering),
+        merge=rule_of(state.config, state.path, settings.payload_class or None),
         ordering=ordering,
         combine=verb.combine or (settings.combine_before_insert and verb.rows_written),
         keys_generated=not state.config.record_key_fields,
