@@ -51,6 +51,7 @@ class Rules:
     keys_generated: bool
     partitions_only: bool  # only the partition paths matter
     key_style: str | None
+    keys_everywhere: bool = False  # rows of one key are one row, whatever their partitions
 
 
 def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules, options: Mapping[str, str]) -> Batch:
@@ -263,11 +264,10 @@ def _no_path_sql() -> str:
 
 def _reduce(con: Connection, rules: Rules) -> int:
     """Delete from the batch what loses against another row of its key; the number of rows deleted."""
-    twice = (
-        f"SELECT __lakesql_part, __lakesql_key FROM {BATCH} WHERE __lakesql_key IS NOT NULL "
-        "GROUP BY ALL HAVING count(*) > 1"
-    )
-    given = "b.rowid AS place, b.__lakesql_part AS part, b.__lakesql_key AS key, b.__lakesql_op AS op"
+    same = "__lakesql_key" if rules.keys_everywhere else "__lakesql_part, __lakesql_key"
+    twice = f"SELECT {same} FROM {BATCH} WHERE __lakesql_key IS NOT NULL GROUP BY ALL HAVING count(*) > 1"
+    part = "''" if rules.keys_everywhere else "b.__lakesql_part"
+    given = f"b.rowid AS place, {part} AS part, b.__lakesql_key AS key, b.__lakesql_op AS op"
     columns = "".join(f", {quote(f)} AS ord_{i}" for i, f in enumerate(rules.ordering)) if rules.event_time else ""
     order = ordering(len(rules.ordering), "c") + " DESC, " if rules.event_time else ""
     # The last unconditional delete voids the rows before it and gives way to any row after it.
@@ -278,6 +278,6 @@ def _reduce(con: Connection, rules: Rules) -> int:
           FROM (SELECT *, coalesce(max(CASE WHEN op = {DELETE} THEN place END)
                                    OVER (PARTITION BY part, key), -1) AS last_delete
                 FROM (SELECT {given}{columns}
-                      FROM {BATCH} b JOIN ({twice}) t USING (__lakesql_part, __lakesql_key))) c
+                      FROM {BATCH} b JOIN ({twice}) t USING ({same}))) c
         ) WHERE rank > 1"""
     return int(con.execute(f"DELETE FROM {BATCH} WHERE rowid IN ({losers})").fetchall()[0][0])

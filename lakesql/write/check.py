@@ -3,11 +3,7 @@
 Each refusal protects rows: a table written past one of these features reads wrongly afterwards, without an error.
 """
 
-import re
-from collections.abc import Sequence
-
 from lakesql.errors import Unsupported
-from lakesql.format.files import FileSlice
 from lakesql.table.keys import generator
 from lakesql.table.state import TableState
 
@@ -16,10 +12,6 @@ PAYLOADS = {
     "COMMIT_TIME_ORDERING": ("OverwriteWithLatestAvroPayload",),
 }
 """Merge mode -> payload classes that do nothing beyond it (hudi-format 1.5)."""
-
-# A bucket index starts the file id with the bucket's number in eight digits (hudi-format 3.1). A random id starts with
-# eight digits once in forty; with three zeros before, and on every group, it does not.
-_BUCKET_ID = re.compile(r"000\d{5}-")
 
 
 def require_writable(state: TableState) -> None:
@@ -58,13 +50,3 @@ def require_writable(state: TableState) -> None:
         refuse(f"rows merge by the payload class {payload}", "Write with Spark.")
     if state.extra_as_of(None, "latest_schema"):
         refuse("its schema evolves by column ids (hoodie.schema.on.read.enable=true)", "Write with Spark.")
-
-
-def require_known_index(state: TableState, slices: Sequence[FileSlice]) -> None:
-    """Unsupported when the file ids show a bucket index: how many buckets there are is not stored."""
-    if slices and all(_BUCKET_ID.match(s.file_id) for s in slices):
-        raise Unsupported(
-            f"{state.path}: the file groups are buckets of a bucket index (for example {slices[0].file_id}), and the "
-            "table does not store how many there are. lakesql reads this table and does not write to it. Write with "
-            "Spark."
-        )

@@ -53,7 +53,7 @@ def route_rows(
     new_id: Callable[[], str],
     new_groups_only: bool = False,
 ) -> tuple[Target, ...]:
-    """The files to write, in the order of partition and file id, new groups last.
+    """The files to write, in the order of the slices, new groups last. A slice without files is made with a base file.
 
     `inserts`: new keys per partition; `changes`: per slice number. CommitConflict when a touched group is under a
     pending clustering or, in version 6, under a pending compaction.
@@ -71,11 +71,11 @@ def route_rows(
                 packed[number] = (first, taken)
                 first += taken
         created += _new_groups(partition, first, count, sizing.rows_per_file, new_id)
-    changed = []
+    changed: list[Target] = []
     for number in sorted({*changes, *packed}):
         one = layout.slices[number]
         first, taken = packed.get(number, (0, 0))
-        kind = APPEND if layout.is_mor and not taken else REWRITE
+        kind = CREATE if one.base is None and not one.logs else APPEND if layout.is_mor and not taken else REWRITE
         changed.append(Target(kind, one.partition, one.file_id, number, first, taken, changes.get(number, NO_CHANGES)))
     return (*changed, *created)
 

@@ -11,6 +11,7 @@ from lakesql.errors import TableError
 from lakesql.table import keys, read
 from lakesql.table.state import TableState
 from lakesql.write.batch import Rules
+from lakesql.write.index import SIMPLE, Index
 from lakesql.write.plan import DELETE, INSERT, UPSERT
 from lakesql.write.settings import WriteConfig
 
@@ -53,18 +54,26 @@ def action_of(verb: Verb, is_mor: bool) -> str:
     return "deltacommit" if is_mor else "commit"
 
 
-def rules_of(con: duckdb.DuckDBPyConnection, state: TableState, verb: Verb, settings: WriteConfig) -> Rules:
+def rules_of(
+    con: duckdb.DuckDBPyConnection, state: TableState, verb: Verb, settings: WriteConfig, index: Index = SIMPLE
+) -> Rules:
     """The rules of `batch` for a verb on a table."""
     ordering = tuple(f for f in state.config.ordering_fields if f in state.schema.names)
     return Rules(
         default_op=verb.default_op,
         event_time=state.config.merge_mode == "EVENT_TIME_ORDERING" and bool(ordering),
         ordering=ordering,
-        combine=verb.combine or (settings.combine_before_insert and verb.rows_written),
+        combine=verb.combine or (settings.combine_before_insert and verb.rows_written) or looks_up(verb, index),
         keys_generated=not state.config.record_key_fields,
         partitions_only=not verb.rows_written,
         key_style=_key_style(con, state, settings) if keys.styled(state.config) else None,
+        keys_everywhere=index.everywhere,
     )
+
+
+def looks_up(verb: Verb, index: Index) -> bool:
+    """Whether existing keys are found. A bucket holds a key once, so what goes there is looked up always."""
+    return verb.look_up or (index.buckets > 0 and verb.rows_written and not verb.replaces)
 
 
 def _key_style(con: duckdb.DuckDBPyConnection, state: TableState, settings: WriteConfig) -> str:
