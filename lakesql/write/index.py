@@ -5,7 +5,7 @@
     GLOBAL_SIMPLE     a key is unique in the table: looked up in all partitions, and moved when its own changes (`moves`)
     GLOBAL_BLOOM      both
     BUCKET            the hash of the key says which file group of the partition holds it (`buckets`)
-    not given         SIMPLE, or BLOOM where that reads less than half
+    not given         SIMPLE, or BLOOM where that is faster
 
 Tables do not store which index their other writers use, except that file ids of a bucket index begin with the bucket's
 number (hudi-format 3.1). Everything is decided here; nothing is read.

@@ -5,8 +5,10 @@ there, never no to one that is (hudi-format 3.6, 3.9), so what is left out holds
 that of SIMPLE. Slices with log files are always kept: the keys that only logs know are in no filter, and merging reads
 the base file anyway. A file without range or filter is kept.
 
-Reading footers pays only when it spares much more: `pays` compares bytes. A batch of as many rows as there are files
-touches nearly all of them, whatever the filters say.
+Reading footers pays only when it spares much more: `pays` compares bytes, each weighed by what it takes to read. A batch
+of as many rows as there are files touches nearly all of them, whatever the filters say. Measured on local files, two
+cores, 4 to 8 million random keys, tagging 10 rows: 200 files with key columns of 393 kB and footers of 146 kB SIMPLE
+0.12 s, BLOOM 0.17 s; 100 files of 1.2 MB and 434 kB 0.14 s and 0.14 s; 40 files of 4.0 MB and 866 kB 0.22 s and 0.11 s.
 """
 
 from collections.abc import Sequence
@@ -34,7 +36,8 @@ _FILTER_TYPE = b"hoodie_bloom_filter_type_code"
 _MIN_KEY, _MAX_KEY = b"hoodie_min_record_key", b"hoodie_max_record_key"
 # Java orders texts by UTF-16 code units, Arrow by bytes; the two differ only where one of the texts has such a letter.
 _ORDERED_OTHERWISE = "[\\x{E000}-\\x{10FFFF}]"
-_ADVANTAGE = 2  # times fewer bytes: many small reads cost more than few large ones
+_FILES_PER_ROW = 2  # with fewer, nearly every file holds a key of the batch
+_FOOTER_COST = 5  # DuckDB reads a byte of a key column that many times faster than we decode one of a footer
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +68,19 @@ def may_hold(con: Connection, plan: ReadPlan, numbers: Sequence[int], everywhere
 
 
 def pays(plan: ReadPlan, numbers: Sequence[int], rows: int) -> bool:
-    """Whether reading footers and candidates is much cheaper than the key columns of all slices `numbers`.
+    """Whether reading footers and candidates is cheaper than the key columns of all slices `numbers`.
 
     Measured on the largest base file; a key of the batch is assumed to be in one file, another one for each key.
     """
     files = [base for n in numbers if not plan.slices[n].logs and (base := plan.slices[n].base) is not None]
-    if not rows or rows * _ADVANTAGE > len(files):
+    if not rows or rows * _FILES_PER_ROW > len(files):
         return False
     footer = _footer(plan.view.state.storage, max(files, key=lambda f: f.size_bytes))
     if footer is None or not footer.filter_text:
         return False
     everything = len(files) * (footer.key_bytes + footer.bytes - len(footer.filter_text))
-    pruned = len(files) * footer.bytes + rows * footer.key_bytes
-    return pruned * _ADVANTAGE < everything
+    pruned = len(files) * footer.bytes * _FOOTER_COST + rows * footer.key_bytes
+    return pruned < everything
 
 
 def _keys(con: Connection, partition: str | None) -> pa.Array:
