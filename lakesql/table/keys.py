@@ -67,11 +67,6 @@ def default_style(config: TableConfig) -> str:
     return PREFIXED if config.version >= 9 or generator(config) == "GLOBAL_DELETE" else BARE
 
 
-def style_of(key: str, config: TableConfig) -> str:
-    """The style of an existing record key of a `styled` table."""
-    return PREFIXED if key.startswith(config.record_key_fields[0] + ":") else BARE
-
-
 def record_key_sql(
     config: TableConfig, schema: pa.Schema, style: str | None = None, options: Mapping[str, str] | None = None
 ) -> str:

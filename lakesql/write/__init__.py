@@ -86,7 +86,7 @@ def write(
     started, requests = time.perf_counter(), state.storage.requests.total()
     verb, config = verb_of(operation), parse_settings({**of_table(state), **(settings or {})})
     require_writable(state)
-    index = index_of(state, config, read.plan(state).slices)
+    index = index_of(state, config)
     rules = rules_of(con, state, verb, config, index)
     try:
         batch = materialise(con, state, rows_sql, rules, settings or {})
@@ -144,7 +144,7 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
 def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult:
     """Tag, route, write and commit the batch on `now`. `basis`: the state that the rows were computed from."""
     plan = read.plan(now)
-    if road.index != index_of(now, road.settings, plan.slices):
+    if road.index != index_of(now, road.settings):
         raise CommitConflict(
             f"{now.path}: another writer gave the table another index while the rows were prepared. Nothing was "
             "committed. Run the statement again."

@@ -12,7 +12,7 @@ number (hudi-format 3.1). Everything is decided here; nothing is read.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakesql.errors import TableError, Unsupported
@@ -57,21 +57,20 @@ def bucket_of(file_slice: FileSlice) -> int:
     return int(file_slice.file_id[:8])
 
 
-def index_of(state: TableState, settings: WriteConfig, slices: Sequence[FileSlice]) -> Index:
+def index_of(state: TableState, settings: WriteConfig) -> Index:
     """The index of a write. Unsupported or TableError, saying what to set, where settings and table do not agree."""
-    strange = [s.file_id for s in slices if not _BUCKET_ID.match(s.file_id)]
-    bucketed = bool(slices) and not strange
+    strange, bucketed = _groups(state, settings)
     kind = settings.index or ("BUCKET" if bucketed and settings.buckets else "")
     if kind == "BUCKET":
         if strange:
             raise Unsupported(
-                f"{state.path}: hoodie.index.type is BUCKET, but file group {strange[0]} is not a bucket: the table was "
+                f"{state.path}: hoodie.index.type is BUCKET, but file group {strange} is not a bucket: the table was "
                 "written with another index. RESET hoodie.index.type."
             )
         return _bucket_index(state, settings)
     if bucketed:
         raise Unsupported(
-            f"{state.path}: the file groups are buckets of a bucket index (for example {slices[0].file_id}), and the "
+            f"{state.path}: the file groups are buckets of a bucket index (for example {bucketed}), and the "
             "table does not store how many there are. SET hoodie.index.type = BUCKET and "
             "hoodie.bucket.index.num.buckets to the number that the table's other writers use."
         )
@@ -83,6 +82,15 @@ def index_of(state: TableState, settings: WriteConfig, slices: Sequence[FileSlic
         "GLOBAL_SIMPLE": Index(everywhere=True, moves=settings.simple_index_moves),
         "GLOBAL_BLOOM": Index(prunes=True, everywhere=True, moves=settings.bloom_index_moves),
     }[kind]
+
+
+def _groups(state: TableState, settings: WriteConfig) -> tuple[str, str]:
+    """The id of a file group that is no bucket, and, when there is none, that of one that is; '' for none."""
+    if settings.index != "BUCKET" and not any(_BUCKET_ID.match(f.file_id) for f in state.files):
+        return "", ""
+    ids = [one.file_id for one in state.slices()]
+    strange = next((i for i in ids if not _BUCKET_ID.match(i)), "")
+    return strange, "" if strange or not ids else ids[0]
 
 
 def _bucket_index(state: TableState, settings: WriteConfig) -> Index:

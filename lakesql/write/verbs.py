@@ -78,8 +78,13 @@ def looks_up(verb: Verb, index: Index) -> bool:
 
 def _key_style(con: duckdb.DuckDBPyConnection, state: TableState, settings: WriteConfig) -> str:
     """Single-field complex keys are spelt in two ways; the table's own rows decide (hudi-format 6.2)."""
-    rows = read.to_sql(con, read.plan(state), ["_hoodie_record_key"])
-    found = con.execute(f"SELECT _hoodie_record_key FROM ({rows}) LIMIT 1").fetchall()
-    if found:
-        return keys.style_of(found[0][0], state.config)
+    prefixed = keys.record_key_sql(state.config, state.schema, keys.PREFIXED)
+    (field,) = state.config.record_key_fields
+    columns = ["_hoodie_record_key", field if field in state.schema.names else field.split(".")[0]]
+    # Base files tell without decoding logs; only a table that has none yet needs them.
+    for mode in ("read_optimized", "snapshot"):
+        rows = read.to_sql(con, read.plan(state, mode=mode), columns)
+        found = con.execute(f"SELECT _hoodie_record_key = {prefixed} FROM ({rows}) LIMIT 1").fetchall()
+        if found:
+            return keys.PREFIXED if found[0][0] else keys.BARE
     return keys.BARE if settings.bare_complex_keys and state.config.version < 9 else keys.default_style(state.config)

@@ -1,6 +1,7 @@
 """Tables that Spark wrote with a bucket index or a global index are continued as their index demands."""
 
 import itertools
+import json
 import zipfile
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 import lakesql
+from lakesql.storage import LocalStorage
 from lakesql.table import read
 from lakesql.table.state import load
-from lakesql.write import write
+from lakesql.write import prune, write
+from lakesql.write.plan import BATCH
 from tests.interop import rust
 
 FOLDER = Path(__file__).parent / "tables"
@@ -82,3 +85,28 @@ def test_rows_of_a_table_with_a_global_index_go_on_moving(name: str, tmp_path: P
     assert (result.rows_inserted, result.rows_updated, result.rows_ignored) == (1, 3 - len(late), len(late))
     model |= {row[0]: row for row in first if row[0] not in late}
     assert rows_of(lakesql.open_table(table.path).read()) == rows_of(rust.read(table.path)) == sorted(model.values())
+
+
+@pytest.mark.parametrize("archive", sorted(FOLDER.glob("*.zip")), ids=lambda p: p.stem)
+def test_filters_of_real_tables_let_through_the_file_that_has_the_key(archive: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(archive) as zipped:
+        zipped.extractall(tmp_path)
+    con = duckdb.connect()
+    for entry in json.loads((tmp_path / "manifest.json").read_text())["tables"]:
+        plan = read.plan(load(LocalStorage(str(tmp_path / entry["path"]))), mode="read_optimized")
+        if not plan.view.state.config.meta_fields or not plan.slices:
+            continue
+        keys = read.to_sql(con, plan, ["_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name"])
+        con.execute(
+            f"CREATE OR REPLACE TABLE one AS SELECT max(_hoodie_record_key) AS key, _hoodie_partition_path AS part, "
+            f"_hoodie_file_name AS name FROM ({keys}) GROUP BY ALL"
+        )
+        for number, one in enumerate(plan.slices):
+            assert one.base is not None
+            con.execute(
+                f"CREATE OR REPLACE TEMP TABLE {BATCH} AS SELECT key AS __lakesql_key, part AS __lakesql_part FROM one "
+                "WHERE name = ?",
+                [one.base.name],
+            )
+            rows = con.execute(f"SELECT count(*) FROM {BATCH}").fetchall()[0][0]
+            assert prune.may_hold(con, plan, [number], everywhere=False) == [number] * rows

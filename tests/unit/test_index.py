@@ -309,3 +309,23 @@ def test_bucket_index_is_refused_where_it_cannot_be(tmp_path):
     keyless = table(tmp_path / "keyless", primary_key=[], event=False)
     with pytest.raises(TableError, match="a bucket index needs record keys"):
         put(keyless, values(A), "insert", settings=BUCKET)
+
+
+def test_rows_to_delete_need_no_partition_under_a_global_index(tmp_path):
+    t = table(tmp_path / "t", "mor")
+    upsert(t, A, B, C)
+    keys = values(("a",), ("c",), ("zz",), columns="id")
+    with pytest.raises(TableError, match="the rows lack the partition column city"):
+        put(t, keys, "delete")
+    result = put(t, keys, "delete", settings=GLOBAL)
+    assert (result.rows_deleted, result.rows_ignored) == (2, 1)
+    assert rows_of(t) == rust_rows(t) == [B]
+
+
+# ---------------------------------------------------------------- the two spellings of a one-field complex key
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_bare_key_that_looks_like_a_prefixed_one_is_continued_bare(tmp_path, kind):
+    t = table(tmp_path / "t", kind, 8, partitioned_by=["city", "v"])
+    upsert(t, ("id:3", "x", 1, 10))
+    upsert(t, ("id:3", "x", 1, 20), ("4", "x", 1, 20))
+    assert rows_of(t, "_hoodie_record_key, ts") == [("4", 20), ("id:3", 20)]

@@ -17,7 +17,6 @@ from lakesql.table.keys import (
     default_style,
     partition_path_sql,
     record_key_sql,
-    style_of,
     styled,
     value_text_sql,
 )
@@ -101,11 +100,9 @@ def test_complex_key_names_its_fields_and_marks_null_and_empty():
     assert evaluate(key, name="''", day="NULL::DATE") is None
 
 
-def test_style_of_single_field_complex_keys_is_copied_from_an_existing_key():
+def test_single_field_complex_key_is_spelt_in_either_style():
     table = config(partitions=("name", "n"))
     assert styled(table)
-    assert style_of("id:3", table) == PREFIXED
-    assert style_of("3", table) == BARE
     assert evaluate(record_key_sql(table, SCHEMA, BARE), id="3") == "3"
     assert evaluate(record_key_sql(table, SCHEMA, PREFIXED), id="3") == "id:3"
 
