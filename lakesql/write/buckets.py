@@ -10,6 +10,7 @@ a group gets one with a base file, as Hudi does it. Such a group is an empty sli
 
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
+from lakesql.format.words import at
 from lakesql.table.names import literal, literals
 from lakesql.table.read import ReadPlan, keys_sql
 from lakesql.write.index import Index, bucket_of
@@ -166,16 +168,24 @@ def java_hashes(texts: pa.Array) -> U32s:
         return np.zeros(0, np.uint32)
     offsets = np.frombuffer(data.buffers()[1], np.int64)[data.offset : data.offset + n + 1]
     source = np.frombuffer(data.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    units = np.frombuffer(source.tobytes().decode("utf-8").encode("utf-16-le", "surrogatepass"), np.uint16)
-    # A character is one unit, beyond U+FFFF (four bytes, the first at least F0) two.
-    per_byte = ((source & 0xC0) != 0x80).astype(np.int64) + (source >= 0xF0)
-    starts = np.concatenate([[0], np.cumsum(per_byte)])[offsets - offsets[0]]
+    starts = offsets - offsets[0]
+    letter: np.dtype[Any] = np.dtype("u1")
+    if source.max(initial=0) >= 0x80:
+        # A character is one unit, beyond U+FFFF (four bytes, the first at least F0) two.
+        per_byte = ((source & 0xC0) != 0x80).astype(np.int64) + (source >= 0xF0)
+        starts, letter = np.concatenate([[0], np.cumsum(per_byte)])[starts], np.dtype("<u2")
+        source = np.frombuffer(source.tobytes().decode("utf-8").encode("utf-16-le"), np.uint8)
     lengths = np.diff(starts)
     out = np.zeros(n, np.uint32)
     for size in np.unique(lengths).tolist():
         group = np.flatnonzero(lengths == size)
+        if not size:
+            continue
+        wide = size * letter.itemsize
+        letters = at(source, wide)[letter.itemsize * starts[group]].view(letter).reshape(len(group), size)
         h = np.zeros(len(group), np.uint32)
-        for i in range(size):
-            h = h * np.uint32(31) + units[starts[group] + i]
+        for column in np.ascontiguousarray(letters.T):
+            h *= np.uint32(31)
+            h += column
         out[group] = h
     return out
