@@ -66,8 +66,8 @@ def timestamp_path_sql(column: str, kind: pa.DataType, given: Mapping[str, str],
         )
     shown = option("timezone") or option("output.timezone")
     zone = _zone(shown, where) if shown else None
-    if pa.types.is_string(kind):
-        local = _parsed(column, option, type_, zone, where)
+    if pa.types.is_string(kind) and type_ in ("DATE_STRING", "MIXED"):
+        local = _parsed(column, option, zone, where)
     else:
         local = _local(_scalar(column, kind, option, type_, where), zone)
     formatted = strftime_pattern(output, where)
@@ -145,7 +145,8 @@ def _scalar(column: str, kind: pa.DataType, option: Option, type_: str, where: s
         number = f"{'epoch_ms' if kind.unit == 'ms' else 'epoch_us'}({column})"
     elif pa.types.is_date(kind):
         number = f"datediff('day', DATE '1970-01-01', {column})"
-    elif pa.types.is_integer(kind):
+    elif pa.types.is_integer(kind) or pa.types.is_string(kind):
+        # Spark reads such a column as text and writes it back as text, after which the table holds numbers as texts.
         number = f"CAST({column} AS BIGINT)"
     elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         number = f"CAST(trunc({column}) AS BIGINT)"
@@ -154,11 +155,14 @@ def _scalar(column: str, kind: pa.DataType, option: Option, type_: str, where: s
     return f"make_timestamp_ms(coalesce({number}, 1) {_TO_MILLIS[unit]})"
 
 
-def _parsed(column: str, option: Option, type_: str, output: datetime.tzinfo | None, where: str) -> str:
+def _parsed(column: str, option: Option, output: datetime.tzinfo | None, where: str) -> str:
     """Wall clock to show for a text, by the first input pattern that fits."""
     patterns = option("input.dateformat")
-    if type_ not in ("DATE_STRING", "MIXED") or not patterns:
-        raise Unsupported(f"{where} holds text, but timestamp.type is {type_} and input.dateformat is {patterns!r}.")
+    if not patterns:
+        raise Unsupported(
+            f"{where} holds text, and the TIMESTAMP key generator needs hoodie.keygen.timebased.input.dateformat, which "
+            "this table does not store. Set it as the other writers of the table do."
+        )
     delimiter = option("input.dateformat.list.delimiter.regex")
     chosen = [p.strip() for p in (re.split(delimiter, patterns) if delimiter is not None else patterns.split(","))]
     given = option("timezone") or option("input.timezone")

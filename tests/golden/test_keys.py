@@ -27,8 +27,6 @@ FOLDER = Path(__file__).parent
 ARCHIVES = sorted((FOLDER / "tables").glob("*.zip"))
 VECTORS: dict[str, Any] = json.loads((FOLDER / "keys" / "vectors.json").read_text())
 
-# The generator was made for numbers, but a later write of Spark turned the partition column into text.
-OTHER_TYPE_NOW = {"sample_table_cow_v9_timebasedkeygen_epochmillis"}
 # Refused rather than guessed: pattern letters without a twin, what Hudi silently takes for GMT, times beyond the year 9999.
 REFUSED_PATTERNS = {"S", "SS", "kk", "KK", "k", "Z", "ZZ", "G", "C", "w", "z"}
 REFUSED_ZONES = {"+05:30"}
@@ -84,8 +82,6 @@ def test_keys_and_paths_of_real_tables_follow_from_their_columns(
     with zipfile.ZipFile(archive) as zipped:
         zipped.extractall(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    if archive.stem in OTHER_TYPE_NOW:
-        pytest.skip("the partition column has another type than when the paths were made")
     for table in manifest["tables"]:
         state = load(LocalStorage(str(tmp_path / table["path"])))
         if not state.config.meta_fields:
@@ -194,7 +190,9 @@ def test_timestamp_generator_formats_as_hudi_does(case: dict[str, Any], con: duc
         except (LakeError, duckdb.Error):
             assert "error" in answer or refused(case["options"], answer["path"]), (value, answer)
             continue
-        assert {"path": found} == answer or "-3506" in answer["path"], value
+        # Hudi's SQL layer makes numbers of texts before it asks the generator.
+        as_number = "error" in answer and kind == pa.string() and str(value).isdigit()
+        assert as_number or {"path": found} == answer or "-3506" in answer["path"], value
 
 
 @pytest.mark.parametrize("case", VECTORS["slashes"], ids=lambda c: f"{c['hive']}-{c['encode']}-{c['value']}")
