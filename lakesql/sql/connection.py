@@ -406,5 +406,3 @@ def _named(pieces: Sequence[Piece]) -> set[str]:
 
 def _has_backticks(piece: Piece) -> bool:
     return any(t.kind == "backtick" for t in piece.tokens)
-
-

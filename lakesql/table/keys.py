@@ -2,19 +2,18 @@
 
 Every generator of hudi-format 6.1 is here as text for DuckDB, so keys of a whole batch are computed in one scan and
 equal Hudi's byte for byte: Java's spelling of decimals and doubles (6.2), hive style and Hive's escaping (6.3, 6.5),
-time formats of the TIMESTAMP generator (6.4), typed parts of CUSTOM (6.6). A NULL result means the row has no key.
+the TIMESTAMP generator (6.4, `key_times`), typed parts of CUSTOM (6.6). A NULL result means the row has no key.
 Options not stored in the table (6.4 for CUSTOM, 6.6 for version 6) are taken from `options`, the job's settings.
 Not here: keys that are generated (6.7), and looking at a table to find the style of its single-field complex keys.
 """
 
-import re
 from collections.abc import Mapping
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from lakesql.errors import TableError, Unsupported
 from lakesql.format.metadata import TableConfig
+from lakesql.table.key_times import timestamp_path_sql
 from lakesql.table.names import literal, quote
 
 BARE, PREFIXED = "bare", "prefixed"
@@ -68,11 +67,6 @@ def default_style(config: TableConfig) -> str:
     return PREFIXED if config.version >= 9 or generator(config) == "GLOBAL_DELETE" else BARE
 
 
-def style_of(key: str, config: TableConfig) -> str:
-    """The style of an existing record key of a `styled` table."""
-    return PREFIXED if key.startswith(config.record_key_fields[0] + ":") else BARE
-
-
 def record_key_sql(
     config: TableConfig, schema: pa.Schema, style: str | None = None, options: Mapping[str, str] | None = None
 ) -> str:
@@ -112,11 +106,13 @@ def partition_path_sql(config: TableConfig, schema: pa.Schema, options: Mapping[
     for field, type_ in zip(fields, types, strict=True):
         if type_ == "TIMESTAMP":
             column, arrow = _column(config, schema, field, "partition")
-            value = _timestamp_path(column, arrow, given, f"table {config.name}, partition column {field}")
+            value = timestamp_path_sql(column, arrow, given, f"table {config.name}, partition column {field}")
         else:
             value = _simple_path(config, schema, field, given)
         if config.url_encode:
             value = _escaped(value)
+        if config.slash_dates and type_ == "SIMPLE":
+            value = f"replace({value}, '-', '/')"
         parts.append(f"{literal(field + '=')} || {value}" if config.hive_style else value)
     return " || '/' || ".join(parts)
 
@@ -144,8 +140,6 @@ def _partition_types(config: TableConfig, kind: str, given: Mapping[str, str]) -
 
 def _simple_path(config: TableConfig, schema: pa.Schema, field: str, given: Mapping[str, str]) -> str:
     text = _text(config, schema, field, given, "partition")
-    if config.slash_dates:
-        text = f"replace({text}, '-', '/')"
     return f"coalesce(nullif({text}, ''), {literal(NULL_PARTITION)})"
 
 
@@ -218,13 +212,19 @@ def _decimal_text(column: str, scale: int) -> str:
 
 
 def _floating_text(column: str) -> str:
-    """`Double.toString` / `Float.toString`: plain from 1e-3 up to 1e7, else computerised scientific notation."""
+    """`Double.toString` / `Float.toString`: plain from 1e-3 up to 1e7, else computerised scientific notation.
+
+    The shortest digits, as Java 19 and later. Older ones spend a digit too many on some values (1.17549435E-38).
+    """
     text = f"CAST({column} AS VARCHAR)"
     magnitude = f"CAST(abs({column}) AS VARCHAR)"
     sign = f"CASE WHEN {column} < 0 THEN '-' ELSE '' END"
     mantissa = f"split_part({magnitude}, 'e', 1)"
     power = f"CAST(CAST(split_part({magnitude}, 'e', 2) AS INTEGER) AS VARCHAR)"
-    from_e = f"{mantissa} || CASE WHEN contains({mantissa}, '.') THEN '' ELSE '.0' END || 'E' || {power}"
+    # One digit is never enough: Java then takes the two nearest to the exact value, 4.9E-324 where others write 5e-324.
+    two = f"printf('%.1e', CAST(abs({column}) AS DOUBLE))"
+    nearest = f"split_part({two}, 'e', 1) || 'E' || CAST(CAST(split_part({two}, 'e', 2) AS INTEGER) AS VARCHAR)"
+    from_e = f"CASE WHEN contains({mantissa}, '.') THEN {mantissa} || 'E' || {power} ELSE {nearest} END"
     large = f"rtrim(replace({magnitude}, '.', ''), '0')"
     small = f"ltrim(split_part({magnitude}, '.', 2), '0')"
 
@@ -240,129 +240,3 @@ def _floating_text(column: str) -> str:
         + scientific(small, f"CAST(length({small}) - length(split_part({magnitude}, '.', 2)) - 1 AS VARCHAR)")
         + " END"
     )
-
-
-# ---------------------------------------------------------------- TIMESTAMP (hudi-format 6.4)
-
-_UNITS = {
-    "NANOSECONDS": "// 1000",
-    "MICROSECONDS": "* 1",
-    "MILLISECONDS": "* 1000",
-    "SECONDS": "* 1000000",
-    "MINUTES": "* 60000000",
-    "HOURS": "* 3600000000",
-    "DAYS": "* 86400000000",
-}
-_KINDS = {"UNIX_TIMESTAMP": "SECONDS", "EPOCHMILLISECONDS": "MILLISECONDS", "EPOCHMICROSECONDS": "MICROSECONDS"}
-_PATTERN = {
-    "yyyy": "%Y", "YYYY": "%Y", "y": "%Y", "yy": "%y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B",
-    "dd": "%d", "d": "%-d",
-    "HH": "%H", "H": "%-H", "hh": "%I", "h": "%-I", "mm": "%M", "m": "%-M", "ss": "%S", "s": "%-S", "SSS": "%g",
-    "DDD": "%j", "D": "%-j", "a": "%p", "E": "%a", "EEE": "%a", "EEEE": "%A",
-    "Z": "%z", "ZZ": "%z", "X": "%z", "XXX": "%z",
-}  # fmt: skip
-_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
-
-
-def strftime_pattern(pattern: str, where: str) -> str:
-    """A Joda or Java time pattern as DuckDB's strftime and strptime spell it; Unsupported for a token without twin."""
-    translated = []
-    for match in _TOKEN.finditer(pattern):
-        token = match[0]
-        if match[1] is not None:
-            translated.append((match[1].replace("''", "'") or "'").replace("%", "%%"))
-        elif token[0].isalpha():
-            if token not in _PATTERN:
-                raise Unsupported(
-                    f"{where}: the time pattern '{pattern}' has the token '{token}', which lakesql cannot translate."
-                )
-            translated.append(_PATTERN[token])
-        else:
-            translated.append(token.replace("%", "%%"))
-    return "".join(translated)
-
-
-def _timestamp_path(column: str, kind: pa.DataType, given: Mapping[str, str], where: str) -> str:
-    def option(suffix: str) -> str | None:
-        prefixes = (
-            "hoodie.keygen.timebased.",
-            "hoodie.deltastreamer.keygen.timebased.",
-            "hoodie.streamer.keygen.timebased.",
-        )
-        return next((given[p + suffix] for p in prefixes if given.get(p + suffix)), None)
-
-    output = option("output.dateformat")
-    type_ = (option("timestamp.type") or ("SCALAR" if option("timestamp.scalar.time.unit") else "")).upper()
-    if not output or not type_:
-        missing = "output.dateformat" if not output else "timestamp.type"
-        raise Unsupported(
-            f"{where}: the TIMESTAMP key generator needs hoodie.keygen.timebased.{missing}, which this table does not "
-            "store. Set it as the other writers of the table do."
-        )
-    zone = option("output.timezone") or option("timezone") or "UTC"
-    if pa.types.is_string(kind):
-        moment = _parsed(column, option, type_, where)
-    else:
-        moment = _scalar(column, kind, option, type_, where)
-    local = (
-        moment if zone in ("UTC", "GMT", "Z") else f"timezone({literal(_zone(zone, where))}, timezone('UTC', {moment}))"
-    )
-    formatted = strftime_pattern(output, where)
-    if "%z" in formatted:
-        raise Unsupported(f"{where}: an output pattern with a zone ('{output}') is not supported.")
-    return f"strftime({local}, {literal(formatted)})"
-
-
-def _zone(name: str, where: str) -> str:
-    known = {"PST": "America/Los_Angeles", "EST": "America/New_York", "IST": "Asia/Kolkata", "JST": "Asia/Tokyo"}
-    fixed = re.fullmatch(r"(?:GMT|UTC)([+-])(\d{1,2})(?::?(00))?", name)
-    if fixed:
-        # POSIX names count westwards.
-        return f"Etc/GMT{'-' if fixed[1] == '+' else '+'}{int(fixed[2])}" if int(fixed[2]) else "UTC"
-    zone = known.get(name, name)
-    try:
-        ZoneInfo(zone)
-    except (ValueError, KeyError, OSError) as error:
-        raise Unsupported(
-            f"{where}: time zone '{name}' is not known: {error}. Use a region name such as Europe/Berlin."
-        ) from error
-    return zone
-
-
-def _scalar(column: str, kind: pa.DataType, option, type_: str, where: str) -> str:  # type: ignore[no-untyped-def]
-    """Naive UTC timestamp of a number; NULL counts as the value 1."""
-    unit = _KINDS.get(type_)
-    if type_ == "SCALAR":
-        unit = (option("timestamp.scalar.time.unit") or "SECONDS").upper()
-    if unit not in _UNITS:
-        raise Unsupported(f"{where}: timestamp.type {type_} with unit {unit} does not fit a column of type {kind}.")
-    if pa.types.is_timestamp(kind):
-        number = f"epoch_us({column})"
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        number = f"CAST(trunc({column}) AS BIGINT)" if not pa.types.is_integer(kind) else f"CAST({column} AS BIGINT)"
-    else:
-        raise Unsupported(f"{where}: the TIMESTAMP key generator cannot use a column of type {kind}.")
-    return f"make_timestamp(coalesce({number}, 1) {_UNITS[unit]})"
-
-
-def _parsed(column: str, option, type_: str, where: str) -> str:  # type: ignore[no-untyped-def]
-    """Naive UTC timestamp of a text, by the first input pattern that matches; NULL counts as the epoch."""
-    patterns = option("input.dateformat")
-    if type_ not in ("DATE_STRING", "MIXED") or not patterns:
-        raise Unsupported(f"{where} holds text, but timestamp.type is {type_} and input.dateformat is {patterns!r}.")
-    delimiter = option("input.dateformat.list.delimiter.regex")
-    chosen = re.split(delimiter, patterns) if delimiter is not None else patterns.split(",")
-    zone = option("input.timezone") or option("timezone") or "UTC"
-    tries = []
-    for pattern in (p.strip() for p in chosen):
-        strptime = strftime_pattern(pattern, where)
-        if "%z" in strptime:
-            # strptime knows offsets only, Joda also writes Z.
-            tries.append(f"timezone('UTC', try_strptime(regexp_replace({column}, 'Z$', '+0000'), {literal(strptime)}))")
-        elif zone in ("UTC", "GMT", "Z"):
-            tries.append(f"try_strptime({column}, {literal(strptime)})")
-        else:
-            name = literal(_zone(zone, where))
-            tries.append(f"timezone('UTC', timezone({name}, try_strptime({column}, {literal(strptime)})))")
-    failed = f"CAST(error({literal(where + ': no input pattern of ' + patterns + ' fits ')} || {column}) AS TIMESTAMP)"
-    return f"CASE WHEN {column} IS NULL THEN make_timestamp(0) ELSE coalesce({', '.join(tries)}, {failed}) END"

@@ -23,14 +23,17 @@ from datetime import tzinfo
 import duckdb
 
 from lakesql.errors import CommitConflict, CommitUnknown
+from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.table import deltas, read
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
-from lakesql.write.check import require_known_index, require_writable
+from lakesql.write.buckets import require_agreement
+from lakesql.write.check import require_writable
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
+from lakesql.write.index import Index, index_of, of_table
 from lakesql.write.notes import late_note
 from lakesql.write.plan import APPEND, BATCH, CREATE, FATE, RESOLVED, REWRITE, Target
 from lakesql.write.resolve import give_back
@@ -44,7 +47,7 @@ from lakesql.write.stream import rows_of
 from lakesql.write.tag import NOTHING, Tagged, ordering_columns, tag_batch
 from lakesql.write.transaction import Transaction
 from lakesql.write.undo import undo_dead_writes
-from lakesql.write.verbs import VERBS, Verb, action_of, rules_of, verb_of
+from lakesql.write.verbs import VERBS, Verb, action_of, looks_up, rules_of, verb_of
 
 __all__ = ["LOCK", "VERBS", "WriteResult", "create", "retried", "with_attempts", "write"]
 
@@ -82,16 +85,18 @@ def write(
     CommitUnknown (look at the timeline).
     """
     started, requests = time.perf_counter(), state.storage.requests.total()
-    verb, config = verb_of(operation), parse_settings(settings or {})
+    verb, config = verb_of(operation), parse_settings({**of_table(state), **(settings or {})})
     require_writable(state)
-    rules = rules_of(con, state, verb, config)
+    index = index_of(state, config)
+    rules = rules_of(con, state, verb, config, index)
     result: WriteResult | None = None
     notes: list[str] = []
     try:
         batch = materialise(con, state, rows_sql, rules, settings or {})
         with locked(state.storage, config.lock_wait_ms / 1000):
             now, zone, notes = _fresh(state, config, clock)
-            road = _Road(con, verb, config, rules, batch, frozenset(partitions), extra or {}, clock, zone, ids, notes)
+            found = frozenset(partitions)
+            road = _Road(con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes)
             result = _walk(road, now, state if reads_table else None)
     except Exception as error:
         if result is None:
@@ -126,6 +131,7 @@ class _Road:
     con: duckdb.DuckDBPyConnection
     verb: Verb
     settings: WriteConfig
+    index: Index
     rules: Rules
     batch: Batch
     partitions: frozenset[str]
@@ -155,10 +161,17 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
 def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult:
     """Tag, route, write and commit the batch on `now`. `basis`: the state that the rows were computed from."""
     plan = read.plan(now)
-    require_known_index(now, plan.slices)
+    if road.index != index_of(now, road.settings):
+        raise CommitConflict(
+            f"{now.path}: another writer gave the table another index while the rows were prepared. Nothing was "
+            "committed. Run the statement again."
+        )
+    if road.index.buckets:
+        require_agreement(road.con, plan, road.index)
     tagged = _tagged(road, plan)
+    slices = (*plan.slices, *tagged.opened)
     layout = Layout(
-        plan.slices, now.config.is_mor, now.config.version, now.pending_compactions, now.pending_clustering, now.path
+        slices, now.config.is_mor, now.config.version, now.pending_compactions, now.pending_clustering, now.path
     )
     sizes = file_sizes(road.con, now, road.settings, sum(tagged.inserts.values()))
     targets = route_rows(
@@ -181,11 +194,13 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     )
     if not targets and not replaced:
         return result
+    if tagged.rows_moved:
+        road.notes.append(f"{tagged.rows_moved} of the updated rows moved to another partition.")
     if note := metadata_table.remove(now, road.clock()):
         road.notes.append(note)
     txn = commit.begin(now, action_of(road.verb, now.config.is_mor), road.verb.operation, road.clock, road.zone)
     try:
-        stats = _write_files(road, now, plan, targets, tagged, txn)
+        stats = _write_files(road, now, plan, slices, targets, tagged, txn)
         body = commit.metadata_of(txn, stats, json.dumps(now.avro, separators=(",", ":")), road.extra, replaced)
         completed = commit.complete(txn, now, body, touched, road.clock, road.zone)
     except CommitUnknown:
@@ -214,21 +229,27 @@ def _tagged(road: _Road, plan: read.ReadPlan) -> Tagged:
     if not road.verb.rows_written:
         return NOTHING
     duplicates = road.settings.duplicates if road.verb.operation == "INSERT" else "none"
-    look_up = road.verb.look_up or duplicates != "none"
-    tagged = tag_batch(road.con, plan, road.batch, road.rules, look_up, duplicates)
+    look_up = looks_up(road.verb, road.index) or duplicates != "none"
+    tagged = tag_batch(road.con, plan, road.batch, road.rules, look_up, duplicates, road.index)
     if note := late_note(road.con, tagged, road.rules, duplicates):
         road.notes.append(note)
     return tagged
 
 
 def _write_files(
-    road: _Road, now: TableState, plan: read.ReadPlan, targets: Sequence[Target], tagged: Tagged, txn: Transaction
+    road: _Road,
+    now: TableState,
+    plan: read.ReadPlan,
+    slices: Sequence[FileSlice],
+    targets: Sequence[Target],
+    tagged: Tagged,
+    txn: Transaction,
 ) -> list[WriteStat]:
     for partition in sorted({t.partition for t in targets if t.kind == CREATE}):
         commit.prepare_partition(txn, partition)
     if not targets:
         return []
-    work = job(txn, now, plan.slices, road.settings, _folds(road, plan, targets))
+    work = job(txn, now, slices, road.settings, _folds(road, plan, targets))
     if tagged.resolved and road.rules.merge.merger is not None:
         give_back(road.con, [t.slice_no for t in targets if t.kind == APPEND and t.slice_no is not None])
     ords = ordering_columns(plan)

@@ -52,6 +52,7 @@ class Rules:
     keys_generated: bool
     partitions_only: bool  # only the partition paths matter
     key_style: str | None
+    keys_everywhere: bool = False  # rows of one key are one row, whatever their partitions
 
     @property
     def compares(self) -> bool:
@@ -81,7 +82,7 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
             raise TableError(f"{state.path}: the rows do not fit the table: {str(error).splitlines()[0]}") from error
         raise
     rows = _check(con, state, rules)
-    dropped = precombine(con, state, rules.merge, rules.ordering) if rules.combine else 0
+    dropped = precombine(con, state, rules.merge, rules.ordering, rules.keys_everywhere) if rules.combine else 0
     partitions = con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall()
     return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions))
 
@@ -113,7 +114,7 @@ def _sources(state: TableState, given: Mapping[str, str], rules: Rules) -> dict[
 def _require_key_columns(state: TableState, names: set[str], rules: Rules) -> None:
     config = state.config
     needed = []
-    if _PARTITION not in names:
+    if _PARTITION not in names and not _partition_open(rules):
         needed += [("partition", f) for f in config.partition_fields]
     if _KEY not in names and not rules.partitions_only:
         needed += [("record key", f) for f in config.record_key_fields]
@@ -128,6 +129,11 @@ def _require_key_columns(state: TableState, names: set[str], rules: Rules) -> No
         raise TableError(
             f"{state.path}: the rows lack the {role} column {field}. Add it to the rows; NULL is not assumed."
         )
+
+
+def _partition_open(rules: Rules) -> bool:
+    """Rows to delete need not say where they are when their keys are looked up everywhere."""
+    return rules.keys_everywhere and rules.default_op == DELETE
 
 
 def _select_sql(
@@ -157,7 +163,7 @@ def _select_sql(
     columns = ", ".join(quote(c) for c in state.schema.names)
     key = _key_sql(state, sources, rules, options)
     part = (
-        "NULL"
+        ("''" if _partition_open(rules) else "NULL")
         if not _computable(state.config.partition_fields, sources)
         else partition_path_sql(state.config, state.schema, options)
     )

@@ -3,19 +3,11 @@
 Each refusal protects rows: a table written past one of these features reads wrongly afterwards, without an error.
 """
 
-import re
-from collections.abc import Sequence
-
 from lakesql.errors import Unsupported
 from lakesql.format.config import TableConfig
-from lakesql.format.files import FileSlice
 from lakesql.table.keys import GENERATORS
 from lakesql.table.merge import rule_of
 from lakesql.table.state import TableState
-
-# A bucket index starts the file id with the bucket's number in eight digits (hudi-format 3.1). A random id starts with
-# eight digits once in forty; with three zeros before, and on every group, it does not.
-_BUCKET_ID = re.compile(r"000\d{5}-")
 
 
 def require_writable(state: TableState) -> None:
@@ -47,13 +39,3 @@ def unwritable(config: TableConfig) -> str | None:
     except Unsupported:
         return f"rows merge by {config.payload_class or config.merge_mode}, which nobody has registered"
     return None
-
-
-def require_known_index(state: TableState, slices: Sequence[FileSlice]) -> None:
-    """Unsupported when the file ids show a bucket index: how many buckets there are is not stored."""
-    if slices and all(_BUCKET_ID.match(s.file_id) for s in slices):
-        raise Unsupported(
-            f"{state.path}: the file groups are buckets of a bucket index (for example {slices[0].file_id}), and the "
-            "table does not store how many there are. lakesql reads this table and does not write to it. Write with "
-            "Spark."
-        )

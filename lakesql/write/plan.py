@@ -26,7 +26,7 @@ class Changes:
 
     updates: int = 0
     deletes: int = 0
-    revived: int = 0  # inserts of keys that a tombstone in this slice knows
+    revived: int = 0  # inserts that belong here: a tombstone in this slice knows the key, or it is the key's bucket
 
 
 NO_CHANGES = Changes()
@@ -39,7 +39,7 @@ class Target:
     kind: str  # CREATE a base file of a new group, REWRITE a base file, APPEND a log file
     partition: str
     file_id: str
-    slice_no: int | None  # index in the slices of the snapshot; None for a new group
+    slice_no: int | None  # index in the slices; None for a new group
     first_insert: int = 0
     inserts: int = 0
     changes: Changes = NO_CHANGES

@@ -28,31 +28,42 @@ _TWICE = f"SELECT __lakesql_part, __lakesql_key FROM {BATCH} WHERE __lakesql_key
 Connection = duckdb.DuckDBPyConnection
 
 
-def precombine(con: Connection, state: TableState, rule: Rule, fields: Sequence[str]) -> int:
-    """Reduce the batch to one row per key; the number of rows that went. `fields`: the ordering fields."""
-    return _drop_losers(con, rule, fields) if rule.by_row else _fold_rows(con, state, rule, fields)
+def precombine(con: Connection, state: TableState, rule: Rule, fields: Sequence[str], everywhere: bool = False) -> int:
+    """Reduce the batch to one row per key; the number of rows that went. `fields`: the ordering fields.
+
+    `everywhere`: rows of one key are one row, whatever their partitions.
+    """
+    same = "__lakesql_key" if everywhere else "__lakesql_part, __lakesql_key"
+    if rule.by_row:
+        return _drop_losers(con, rule, fields, same)
+    return _fold_rows(con, state, rule, fields, same)
 
 
-def _drop_losers(con: Connection, rule: Rule, fields: Sequence[str]) -> int:
+def _twice(same: str) -> str:
+    return f"SELECT {same} FROM {BATCH} WHERE __lakesql_key IS NOT NULL GROUP BY ALL HAVING count(*) > 1"
+
+
+def _drop_losers(con: Connection, rule: Rule, fields: Sequence[str], same: str) -> int:
     compared = list(fields) if rule.batch.row != ALWAYS else []
     columns = "".join(f", b.{quote(f)} AS ord_{i}" for i, f in enumerate(compared))
     order = f"{ordering(len(compared), 'c', rule.sequence)} DESC, " if compared else ""
     last = "ASC" if rule.batch.row == NEWER else "DESC"
+    part = "b.__lakesql_part" if "__lakesql_part" in same else "''"
     losers = f"""
         SELECT place FROM (
           SELECT place, row_number() OVER (
               PARTITION BY part, key ORDER BY place < last_delete, op = {DELETE}, {order}place {last}) AS rank
           FROM (SELECT *, coalesce(max(CASE WHEN op = {DELETE} THEN place END)
                                    OVER (PARTITION BY part, key), -1) AS last_delete
-                FROM (SELECT b.rowid AS place, b.__lakesql_part AS part, b.__lakesql_key AS key,
+                FROM (SELECT b.rowid AS place, {part} AS part, b.__lakesql_key AS key,
                              b.__lakesql_op AS op{columns}
-                      FROM {BATCH} b JOIN ({_TWICE}) t USING (__lakesql_part, __lakesql_key))) c
+                      FROM {BATCH} b JOIN ({_twice(same)}) t USING ({same}))) c
         ) WHERE rank > 1"""
     return int(con.execute(f"DELETE FROM {BATCH} WHERE rowid IN ({losers})").fetchall()[0][0])
 
 
-def _fold_rows(con: Connection, state: TableState, rule: Rule, fields: Sequence[str]) -> int:
-    rows = f"FROM {BATCH} b JOIN ({_TWICE}) t USING (__lakesql_part, __lakesql_key)"
+def _fold_rows(con: Connection, state: TableState, rule: Rule, fields: Sequence[str], same: str) -> int:
+    rows = f"FROM {BATCH} b JOIN ({_twice(same)}) t USING ({same})"
     total = int(con.execute(f"SELECT count(*) {rows}").fetchall()[0][0])
     chunks = -(-total // CHUNK_ROWS)
     ords = "".join(f", b.{quote(f)} AS __lakesql_ord_{i}" for i, f in enumerate(fields))
@@ -64,7 +75,7 @@ def _fold_rows(con: Connection, state: TableState, rule: Rule, fields: Sequence[
     for chunk in range(chunks):
         found = con.sql(
             f"SELECT * {f'EXCLUDE ({ord_names})' if fields else ''}, {rank} AS __lakesql_rank, "
-            "dense_rank() OVER (ORDER BY __lakesql_part, __lakesql_key) AS __lakesql_group "
+            f"dense_rank() OVER (ORDER BY {same}) AS __lakesql_group "
             f"FROM (SELECT b.*, b.rowid AS __lakesql_place{ords} {rows} "
             f"WHERE hash(__lakesql_key) % {chunks} = {chunk}) c ORDER BY __lakesql_group, __lakesql_place"
         ).to_arrow_table()
@@ -73,7 +84,7 @@ def _fold_rows(con: Connection, state: TableState, rule: Rule, fields: Sequence[
         return 0
     con.register(_FOLDED, pa.concat_tables(survivors))
     try:
-        con.execute(f"DELETE FROM {BATCH} WHERE (__lakesql_part, __lakesql_key) IN ({_TWICE})").fetchall()
+        con.execute(f"DELETE FROM {BATCH} WHERE ({same}) IN ({_twice(same)})").fetchall()
         con.execute(f"INSERT INTO {BATCH} BY NAME SELECT * FROM {_FOLDED}").fetchall()
     finally:
         con.unregister(_FOLDED)

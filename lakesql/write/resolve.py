@@ -76,11 +76,12 @@ def _resolve_chunk(con: Connection, plan: ReadPlan, stored: str, rules: Rules) -
         rank = (
             f"dense_rank() OVER (ORDER BY {merge.ordering(len(rules.ordering), 'v', rule.sequence, '__lakesql_ord_')})"
         )
+    same_part = "" if rules.keys_everywhere else f"AND s.{quote(_PART)} = p.part "
     # A key that the table has twice meets the first of its rows.
     both = con.sql(
         f"SELECT __lakesql_place, __lakesql_side, __lakesql_op, {fields}, {rank} AS __lakesql_rank FROM ("
         f"SELECT p.place AS __lakesql_place, 0 AS __lakesql_side, 0::TINYINT AS __lakesql_op, {of_stored}{old_ords} FROM ({stored}) s "
-        f"JOIN {_PAIRS} p ON s.{quote(_KEY)} = p.key AND s.{quote(_PART)} = p.part "
+        f"JOIN {_PAIRS} p ON s.{quote(_KEY)} = p.key {same_part}"
         f"QUALIFY row_number() OVER (PARTITION BY p.place) = 1 UNION ALL "
         f"SELECT b.rowid, 1, b.__lakesql_op, {fields}{ords} FROM {BATCH} b "
         f"WHERE b.rowid IN (SELECT place FROM {_PAIRS})) v ORDER BY __lakesql_side, __lakesql_place"

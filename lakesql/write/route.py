@@ -54,7 +54,7 @@ def route_rows(
     new_groups_only: bool = False,
     rewrites: Collection[int] = (),
 ) -> tuple[Target, ...]:
-    """The files to write, in the order of partition and file id, new groups last.
+    """The files to write, in the order of the slices, new groups last. A slice without files is made with a base file.
 
     `inserts`: new keys per partition; `changes`: per slice number; `rewrites`: slices whose log must not be appended
     to. CommitConflict when a touched group is under a pending clustering or, in version 6 or when it would be
@@ -73,11 +73,12 @@ def route_rows(
                 packed[number] = (first, taken)
                 first += taken
         created += _new_groups(partition, first, count, sizing.rows_per_file, new_id)
-    changed = []
+    changed: list[Target] = []
     for number in sorted({*changes, *packed}):
         one = layout.slices[number]
         first, taken = packed.get(number, (0, 0))
-        kind = APPEND if layout.is_mor and not taken and number not in rewrites else REWRITE
+        appends = layout.is_mor and not taken and number not in rewrites
+        kind = CREATE if one.base is None and not one.logs else APPEND if appends else REWRITE
         changed.append(Target(kind, one.partition, one.file_id, number, first, taken, changes.get(number, NO_CHANGES)))
     return (*changed, *created)
 

@@ -16,10 +16,9 @@ DEFAULT_CODEC = "zstd"
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
 
 DUPLICATE_POLICIES = ("none", "drop", "fail")
+INDEXES = ("", "SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM", "BUCKET", "INMEMORY")
 RETRIES = "lakesql.write.retries"
 """How often a statement that lost against another writer is run again."""
-
-NON_GLOBAL_INDEXES = ("", "SIMPLE", "BLOOM", "INMEMORY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,11 @@ class WriteConfig:
     timezone: str = ""
     bare_complex_keys: bool = False
     payload_class: str = ""  # for tables that cannot store one: version 6, copy-on-write
+    index: str = ""  # one of INDEXES
+    simple_index_moves: bool = True
+    bloom_index_moves: bool = True
+    buckets: int = 0  # 0: not given
+    bucket_fields: str = ""
 
 
 def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
@@ -62,11 +66,17 @@ def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
 
 
 def _refuse(settings: Mapping[str, str]) -> None:
-    index = str(settings.get("hoodie.index.type", "")).upper()
-    if index not in NON_GLOBAL_INDEXES:
+    index = str(settings.get("hoodie.index.type", "")).strip().upper()
+    if index not in INDEXES:
         raise Unsupported(
-            f"setting hoodie.index.type = {index}: lakesql looks keys up within their partition (as SIMPLE and BLOOM "
-            "do). RESET hoodie.index.type, or write with Spark."
+            f"setting hoodie.index.type = {index}: lakesql knows {', '.join(filter(None, INDEXES))}. RESET "
+            "hoodie.index.type, or write with Spark."
+        )
+    engine = str(settings.get("hoodie.index.bucket.engine", "")).strip().upper()
+    if index == "BUCKET" and engine not in ("", "SIMPLE"):
+        raise Unsupported(
+            f"setting hoodie.index.bucket.engine = {engine}: the number of buckets changes over time; lakesql writes to "
+            "SIMPLE bucket indexes only. Write with Spark."
         )
     mode = str(settings.get("hoodie.write.concurrency.mode", "SINGLE_WRITER")).upper()
     if mode == "NON_BLOCKING_CONCURRENCY_CONTROL":
@@ -142,6 +152,11 @@ _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "timezone": ("hoodie.table.timeline.timezone", _one_of("utc", "local")),
     "payload_class": ("hoodie.datasource.write.payload.class", str),
     "bare_complex_keys": ("hoodie.write.complex.keygen.new.encoding", _flag),
+    "index": ("hoodie.index.type", str.upper),
+    "simple_index_moves": ("hoodie.simple.index.update.partition.path", _flag),
+    "bloom_index_moves": ("hoodie.bloom.index.update.partition.path", _flag),
+    "buckets": ("hoodie.bucket.index.num.buckets", _size(1)),
+    "bucket_fields": ("hoodie.bucket.index.hash.field", str),
 }
 
 SETTINGS = frozenset(name for name, _ in _BY_FIELD.values())

@@ -179,7 +179,7 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
         name=base_file_name(target.file_id, token, txn.instant),
         schema=work.schema,
         avro=work.avro,
-        inserts=target.inserts,
+        inserts=target.inserts + target.changes.revived,
         settings=work.settings,
     )
     mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
@@ -200,7 +200,7 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
         num_writes=written.rows,
         num_deletes=changes.deletes,
         num_update_writes=changes.updates,
-        num_inserts=target.inserts,
+        num_inserts=target.inserts + changes.revived,
         total_write_bytes=written.size_bytes,
         total_write_errors=0,
         partition_path=target.partition,

@@ -47,6 +47,7 @@ def rows_of(
     """
     key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || {'b.__lakesql_place' if looked_up else 'b.rowid'})"
     given = f"{key} AS {ROW_KEY}, b.__lakesql_part AS {ROW_PART}"
+    placed = f"{key} AS {ROW_KEY}, x.part AS {ROW_PART}"
     fields = "".join(f", b.{quote(c)}" for c in columns)
     if not looked_up:
         nothing = "".join(f", NULL AS {ORD_PREFIX}{i}" for i in range(len(ords)))
@@ -61,9 +62,9 @@ def rows_of(
             tuple((n, targets[n].inserts) for n in order),
         )
         return
-    places = [(t.slice_no, n) for n, t in enumerate(targets) if t.slice_no is not None]
+    places = [(t.slice_no, t.partition, n) for n, t in enumerate(targets) if t.slice_no is not None]
     ranges = [(t.partition, t.first_insert, t.first_insert + t.inserts, n) for n, t in enumerate(targets) if t.inserts]
-    con.register(_PLACES, _table(places, ("slice_no", pa.int32()), ("target", pa.int32())))
+    con.register(_PLACES, _table(places, ("slice_no", pa.int32()), ("part", pa.string()), ("target", pa.int32())))
     con.register(
         _RANGES,
         _table(ranges, ("part", pa.string()), ("low", pa.int64()), ("high", pa.int64()), ("target", pa.int32())),
@@ -71,7 +72,7 @@ def rows_of(
     stored = "".join(f", x.{o} AS {ORD_PREFIX}{i}" for i, o in enumerate(ords))
     try:
         yield Stream(
-            f"SELECT x.row_no AS {ROW_NO}, x.fate AS {ROW_FATE}, {given}{stored}{fields} "
+            f"SELECT x.row_no AS {ROW_NO}, x.fate AS {ROW_FATE}, {placed}{stored}{fields} "
             f"FROM ({_targeted(ords)}) x JOIN {_rows_sql(resolved)} b ON b.__lakesql_place = x.place "
             "ORDER BY x.target, x.row_no NULLS LAST, x.place",
             tuple((n, _rows(t)) for n, t in enumerate(targets)),
@@ -96,7 +97,10 @@ def _rows(target: Target) -> int:
 
 
 def _targeted(ords: Sequence[str]) -> str:
-    """target, place, row_no, fate and ordering values of every row to write."""
+    """target, its partition, place, row_no, fate and ordering values of every row to write.
+
+    Under a global index the partition of a row's target need not be the row's own.
+    """
     stored = "".join(f", f.{o}" for o in ords)
     nothing = "".join(f", NULL AS {o}" for o in ords)
     numbered = (
@@ -105,9 +109,9 @@ def _targeted(ords: Sequence[str]) -> str:
         f"FROM {FATE} f JOIN {BATCH} b ON b.rowid = f.place WHERE f.slice_no IS NULL AND f.fate = {INSERTED}"
     )
     return (
-        f"SELECT t.target, f.place, f.row_no, f.fate{stored} FROM {FATE} f JOIN {_PLACES} t ON t.slice_no = f.slice_no "
+        f"SELECT t.target, t.part, f.place, f.row_no, f.fate{stored} FROM {FATE} f JOIN {_PLACES} t ON t.slice_no = f.slice_no "
         f"WHERE f.fate <> {IGNORED} UNION ALL "
-        f"SELECT r.target, i.place, NULL::BIGINT, {INSERTED}::UTINYINT{nothing} FROM ({numbered}) i "
+        f"SELECT r.target, r.part, i.place, NULL::BIGINT, {INSERTED}::UTINYINT{nothing} FROM ({numbered}) i "
         f"JOIN {_RANGES} r ON r.part = i.part AND i.n >= r.low AND i.n < r.high"
     )
 

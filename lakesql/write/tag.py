@@ -1,8 +1,8 @@
 """Where each row of a batch belongs: which file slice holds its key, and what becomes of the row.
 
-One join of the batch with the keys of the merged view (`read.keys_sql`), limited to the batch's partitions: the index
-is not global, a key is looked up within its partition path, as SIMPLE and BLOOM do. The result is the TEMP table
-`__lakesql_fate`, one row per row of the batch and place where its key is:
+One join of the batch with the keys of the merged view (`read.keys_sql`), limited to the file slices that the index
+(`write.index`) says may hold them: those of the batch's partitions at most, unless the index is global. The result is
+the TEMP table `__lakesql_fate`, one row per row of the batch and place where its key is:
 
     place     BIGINT    rowid in the batch           slice_no  INTEGER   index in the plan's slices; NULL = nowhere
     row_no    BIGINT    row of the base file; NULL when the record is in a log
@@ -22,12 +22,17 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import TableError
+from lakesql.format.files import FileSlice
 from lakesql.table import merge
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, keys_sql
 from lakesql.write.batch import Batch, Rules
+from lakesql.write.buckets import number_buckets, send_to_buckets, slices_of_batch
 from lakesql.write.divergence import slices_to_rewrite
+from lakesql.write.index import SIMPLE, Index
+from lakesql.write.moves import forget_foreign_tombstones, move_rows
 from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, MARKED, MATCH, UPDATED, UPSERT, Changes
+from lakesql.write.prune import may_hold, pays
 from lakesql.write.resolve import resolve
 
 Connection = duckdb.DuckDBPyConnection
@@ -47,36 +52,70 @@ class Tagged:
     rows_ignored: int
     resolved: bool = False  # whether `__lakesql_resolved` exists
     rewrites: frozenset[int] = frozenset()  # slices whose log must not be appended to
+    rows_moved: int = 0  # of those updated: into another partition
+    opened: tuple[FileSlice, ...] = ()  # slices without files, counted on from the plan's: buckets used the first time
 
 
 NOTHING = Tagged(False, {}, {}, 0, 0, 0, 0)
 
 
 def tag_batch(
-    con: Connection, plan: ReadPlan, batch: Batch, rules: Rules, look_up: bool, duplicates: str = "none"
+    con: Connection,
+    plan: ReadPlan,
+    batch: Batch,
+    rules: Rules,
+    look_up: bool,
+    duplicates: str = "none",
+    index: Index = SIMPLE,
 ) -> Tagged:
     """Fill `__lakesql_fate` for the batch in `__lakesql_batch`.
 
     `plan` is a snapshot plan of the table as it is now. Without `look_up` every row is a new key. `duplicates` says
     what an INSERT row does whose key exists: none (it updates), drop (ignored), fail (TableError naming keys).
     """
-    partitions = set(batch.partitions)
-    numbers = [n for n, s in enumerate(plan.slices) if s.partition in partitions]
-    if not look_up or not numbers or not batch.rows:
+    if index.buckets and batch.rows:
+        number_buckets(con, index)
+    numbers = _searched(con, plan, batch, index) if look_up and batch.rows else []
+    if not batch.rows or not (numbers or index.buckets):
         return _all_new(con, batch)
     ords = ordering_columns(plan)
     con.execute(f"DROP TABLE IF EXISTS {FATE}")
-    _match(con, plan, numbers, rules, ords)
+    moved = 0
+    opened: tuple[FileSlice, ...] = ()
+    _match(con, plan, numbers, rules, ords, index.everywhere)
     try:
         _decide(con, rules, ords, duplicates)
         if duplicates == "fail":
             _refuse_duplicates(con, plan)
         if not rules.merge.by_row:
             resolve(con, plan, numbers, rules)
+        if index.everywhere and index.moves:
+            moved = move_rows(con, plan.slices, rules, ords)
+        if index.buckets:
+            opened = send_to_buckets(con, plan.slices, numbers)
         rewrites = slices_to_rewrite(con, plan, rules) if plan.view.state.config.is_mor else frozenset()
     finally:
         con.execute(f"DROP TABLE IF EXISTS {MATCH}")
-    return replace(_count(con, batch), resolved=not rules.merge.by_row, rewrites=rewrites)
+    counts = _count(con, batch)
+    return replace(
+        counts,
+        rows_inserted=counts.rows_inserted - moved,
+        rows_updated=counts.rows_updated + moved,
+        rows_moved=moved,
+        opened=opened,
+        resolved=not rules.merge.by_row,
+        rewrites=rewrites,
+    )
+
+
+def _searched(con: Connection, plan: ReadPlan, batch: Batch, index: Index) -> list[int]:
+    """Numbers of the slices where keys of the batch may be."""
+    if index.buckets:
+        return slices_of_batch(con, plan)
+    partitions = set(batch.partitions)
+    numbers = [n for n, s in enumerate(plan.slices) if index.everywhere or s.partition in partitions]
+    prunes = pays(plan, numbers, batch.rows) if index.prunes is None else index.prunes
+    return may_hold(con, plan, numbers, index.everywhere) if prunes else numbers
 
 
 def ordering_columns(plan: ReadPlan) -> list[str]:
@@ -96,8 +135,13 @@ def _all_new(con: Connection, batch: Batch) -> Tagged:
     return Tagged(False, inserts, {}, rows, 0, 0, batch.rows - rows)
 
 
-def _match(con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules, ords: list[str]) -> None:
-    """Fill MATCH: every place where a key of the batch is, live or as a tombstone."""
+def _match(
+    con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules, ords: list[str], everywhere: bool
+) -> None:
+    """Fill MATCH: every place where a key of the batch is, live or as a tombstone.
+
+    `everywhere`: live in any partition, not just in that of the row.
+    """
     # Partitions are compared by number: the text of a path would be hashed again for each key of the table.
     names = {name: i for i, name in enumerate(sorted({plan.slices[n].partition for n in numbers}))}
     parts = [names[plan.slices[n].partition] for n in numbers]
@@ -108,19 +152,22 @@ def _match(con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules, or
     stored = "".join(f", k.{o}" for o in ords)
     given = "".join(f", b.{quote(f)} AS new_{i}" for i, f in enumerate(rules.ordering)) if rules.compares else ""
     carried = "".join(f", b.new_{i}" for i in range(len(rules.ordering))) if rules.compares else ""
-    several = len(names) > 1
+    several = len(names) > 1 and not everywhere
+    own = "" if everywhere else f"JOIN {_NAMES} n ON n.name = b.__lakesql_part"
     try:
         con.execute(f"""
             CREATE OR REPLACE TEMP TABLE {MATCH} AS
             SELECT b.place, k.slice_no, k.row_no, k.live, k.own{stored}{carried}
             FROM ({keys_sql(con, plan, numbers)}) k
             {f"JOIN {_GROUPS} g ON g.slice_no = k.slice_no" if several else ""}
-            JOIN (SELECT b.rowid AS place, b.__lakesql_key AS key, n.part{given}
-                  FROM {BATCH} b JOIN {_NAMES} n ON n.name = b.__lakesql_part) b
+            JOIN (SELECT b.rowid AS place, b.__lakesql_key AS key{"" if everywhere else ", n.part"}{given}
+                  FROM {BATCH} b {own}) b
               ON b.key = k.record_key {"AND b.part = g.part" if several else ""}""").fetchall()
     finally:
         con.unregister(_GROUPS)
         con.unregister(_NAMES)
+    if everywhere:
+        forget_foreign_tombstones(con, plan.slices)
 
 
 def _decide(con: Connection, rules: Rules, ords: list[str], duplicates: str) -> None:

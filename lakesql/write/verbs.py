@@ -12,6 +12,7 @@ from lakesql.table import keys, read
 from lakesql.table.merge import rule_of
 from lakesql.table.state import TableState
 from lakesql.write.batch import Rules
+from lakesql.write.index import SIMPLE, Index
 from lakesql.write.plan import DELETE, INSERT, UPSERT
 from lakesql.write.settings import WriteConfig
 
@@ -54,24 +55,37 @@ def action_of(verb: Verb, is_mor: bool) -> str:
     return "deltacommit" if is_mor else "commit"
 
 
-def rules_of(con: duckdb.DuckDBPyConnection, state: TableState, verb: Verb, settings: WriteConfig) -> Rules:
+def rules_of(
+    con: duckdb.DuckDBPyConnection, state: TableState, verb: Verb, settings: WriteConfig, index: Index = SIMPLE
+) -> Rules:
     """The rules of `batch` for a verb on a table."""
     ordering = tuple(f for f in state.config.ordering_fields if f in state.schema.names)
     return Rules(
         default_op=verb.default_op,
         merge=rule_of(state.config, state.path, settings.payload_class or None),
         ordering=ordering,
-        combine=verb.combine or (settings.combine_before_insert and verb.rows_written),
+        combine=verb.combine or (settings.combine_before_insert and verb.rows_written) or looks_up(verb, index),
         keys_generated=not state.config.record_key_fields,
         partitions_only=not verb.rows_written,
         key_style=_key_style(con, state, settings) if keys.styled(state.config) else None,
+        keys_everywhere=index.everywhere,
     )
+
+
+def looks_up(verb: Verb, index: Index) -> bool:
+    """Whether existing keys are found. A bucket holds a key once, so what goes there is looked up always."""
+    return verb.look_up or (index.buckets > 0 and verb.rows_written and not verb.replaces)
 
 
 def _key_style(con: duckdb.DuckDBPyConnection, state: TableState, settings: WriteConfig) -> str:
     """Single-field complex keys are spelt in two ways; the table's own rows decide (hudi-format 6.2)."""
-    rows = read.to_sql(con, read.plan(state), ["_hoodie_record_key"])
-    found = con.execute(f"SELECT _hoodie_record_key FROM ({rows}) LIMIT 1").fetchall()
-    if found:
-        return keys.style_of(found[0][0], state.config)
+    prefixed = keys.record_key_sql(state.config, state.schema, keys.PREFIXED)
+    (field,) = state.config.record_key_fields
+    columns = ["_hoodie_record_key", field if field in state.schema.names else field.split(".")[0]]
+    # Base files tell without decoding logs; only a table that has none yet needs them.
+    for mode in ("read_optimized", "snapshot"):
+        rows = read.to_sql(con, read.plan(state, mode=mode), columns)
+        found = con.execute(f"SELECT _hoodie_record_key = {prefixed} FROM ({rows}) LIMIT 1").fetchall()
+        if found:
+            return keys.PREFIXED if found[0][0] else keys.BARE
     return keys.BARE if settings.bare_complex_keys and state.config.version < 9 else keys.default_style(state.config)

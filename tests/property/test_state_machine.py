@@ -47,8 +47,9 @@ class TableMachine(RuleBasedStateMachine):
         version=st.sampled_from([6, 8, 9]),
         event=st.booleans(),
         partitioned=st.booleans(),
+        index=st.sampled_from(["SIMPLE", "BLOOM", "BUCKET"]),
     )
-    def start(self, kind: str, version: int, event: bool, partitioned: bool) -> None:
+    def start(self, kind: str, version: int, event: bool, partitioned: bool, index: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="lakesql-machine-"))
         self.path = str(self.folder / "t")
         self.tombs_count = kind == "mor" and event
@@ -67,6 +68,7 @@ class TableMachine(RuleBasedStateMachine):
             primary_key=["id"],
             ordering_fields=ordering,
             partitioned_by=["city"] if partitioned else [],
+            properties={"hoodie.index.type": index, "hoodie.bucket.index.num.buckets": "2"},
         )
         self.con: Connection = connect(warehouse=str(self.folder))
 

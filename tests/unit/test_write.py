@@ -493,8 +493,8 @@ def test_settings_that_do_not_parse_are_named(tmp_path):
     t = table(tmp_path / "t")
     with pytest.raises(TableError, match=r"setting hoodie.parquet.max.file.size = 'big'"):
         upsert(t, A, settings={"hoodie.parquet.max.file.size": "big"})
-    with pytest.raises(Unsupported, match=r"hoodie.index.type = GLOBAL_BLOOM"):
-        upsert(t, A, settings={"hoodie.index.type": "GLOBAL_BLOOM"})
+    with pytest.raises(Unsupported, match=r"hoodie.index.type = RECORD_INDEX"):
+        upsert(t, A, settings={"hoodie.index.type": "RECORD_INDEX"})
 
 
 # ---------------------------------------------------------------- tables that are not written to
