@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import duckdb
+import pyarrow as pa
 from duckdb import CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
@@ -27,6 +28,7 @@ from lakesql.sql.nodes import (
     CreateTable,
     Delete,
     DropTable,
+    Explain,
     Insert,
     Merge,
     Passed,
@@ -38,25 +40,32 @@ from lakesql.sql.nodes import (
     Update,
 )  # fmt: skip
 from lakesql.sql.parameters import Parameters, bound
-from lakesql.sql.results import pairs_sql, write_sql
+from lakesql.sql.results import Changed, pairs_sql, write_sql
 from lakesql.sql.rewrite import rewrite
-from lakesql.sql.session import Session
+from lakesql.sql.session import EVOLVE, Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
 from lakesql.write import WriteResult
 
-_CHANGES: dict[type, Callable[[Session, Any], WriteResult]] = {
+_CHANGES: dict[type, Callable[[Session, Any], Changed]] = {
     Merge: changes.merge,
     Update: changes.update,
     Delete: changes.delete,
     Insert: changes.insert,
     Truncate: changes.truncate,
 }
+_EXPLAINED: dict[type, Callable[[Session, Any, bool], pa.Table]] = {
+    Merge: changes.explain_merge,
+    Update: changes.explain_update,
+    Delete: changes.explain_delete,
+    Insert: changes.explain_insert,
+}
 _TABLES: dict[type, Callable[[Session, Any], str]] = {
     CreateTable: ddl.create_table,
     DropTable: ddl.drop_table,
     ShowProperties: ddl.show_properties,
 }
+_ANSWER = "__lakesql_answer"
 _OBSOLETE = ("hoodie.sql.insert.mode", "hoodie.sql.bulk.insert.enable")
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
@@ -116,8 +125,8 @@ class Connection:
     def sql(self, query: str, *, params: Parameters = None) -> Any:
         """Run one or several statements; the relation of the last one, lazy for a SELECT.
 
-        A statement that changes a Hudi table gives one row, the fields of its `WriteResult`. `params` are for the
-        last statement. Raises LakeError for statements on Hudi tables, DuckDB's errors for the others.
+        A statement that changes a Hudi table gives one row, the fields of its `WriteResult`, or the rows of its
+        RETURNING. `params` are for the last statement. Raises LakeError for statements on Hudi tables, DuckDB's errors for the others.
         """
         return self._run(query, params, "sql")
 
@@ -160,7 +169,12 @@ class Connection:
             return self._passed(query, [piece], params, method)
         answer = self._ours(statement, piece, params)
         self._finished = method == "execute"
-        return getattr(self.duckdb, method)(answer)
+        if isinstance(answer, str):
+            return getattr(self.duckdb, method)(answer)
+        if method == "sql":
+            return self.duckdb.from_arrow(answer)
+        self.duckdb.register(_ANSWER, answer)
+        return self.duckdb.execute(f"SELECT * FROM {_ANSWER}")
 
     def _passed(self, query: str, pieces: Sequence[Piece], params: Parameters, method: str) -> Any:
         """Run by DuckDB; an error of ours inside of it comes out as what it is."""
@@ -182,8 +196,8 @@ class Connection:
         found = next((p for n, p in self._session.problems.items() if n in named), None)
         return found or error
 
-    def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str:
-        """Run a statement of ours; the query that shows its result."""
+    def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str | pa.Table:
+        """Run a statement of ours; its result, or the query that shows it."""
         session = self._session
         session.drain()
         if isinstance(statement, SetSetting):
@@ -193,16 +207,18 @@ class Connection:
         if type(statement) in _TABLES:
             with python_objects.visible(session.con, piece.tokens):
                 return _TABLES[type(statement)](session, statement)
-        if session.read_only:
+        if session.read_only and not isinstance(statement, Explain):
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"{type(statement).__name__.upper()} on a Hudi table")
         with (
             bound(session, statement, params, piece.tokens) as given,
             python_objects.visible(session.con, piece.tokens),
         ):
-            result = _CHANGES[type(statement)](session, given)
-        session.last_result = result
-        return write_sql(result)
+            if isinstance(given, Explain):
+                return _EXPLAINED[type(given.statement)](session, given.statement, given.fates)
+            changed = _CHANGES[type(statement)](session, given)
+        session.last_result = changed.result
+        return write_sql(changed.result) if changed.returned is None else changed.returned
 
     # ------------------------------------------------------------ DB-API
 
@@ -295,8 +311,10 @@ def _set(session: Session, statement: SetSetting) -> str:
         raise Unsupported(
             f"setting {key} is obsolete. SET {changes.INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'."
         )
-    if key.startswith("lakesql.") and key != DUPLICATES:
-        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES}.")
+    if key.startswith("lakesql.") and key not in (DUPLICATES, EVOLVE):
+        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES} and {EVOLVE}.")
+    if key == EVOLVE and value.lower() not in ("true", "false"):
+        raise SQLError(f"setting {key} = {value!r}: use true or false.")
     if key == DUPLICATES and value.lower() not in POLICIES:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(POLICIES)}.")
     session.settings[key] = value

@@ -33,6 +33,8 @@ class Assignment:
     column: str
     value: Text
     start: int
+    path: tuple[str, ...] = ()
+    """Fields below a struct column: `SET addr.city = e` sets the field `city` of `addr` and keeps the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,14 @@ class Clause:
     """One WHEN of a MERGE. `assignments` is None for `*` and for actions that set nothing."""
 
     kind: str  # matched, not_matched, by_source
-    action: str  # update, delete, insert, nothing
+    action: str  # update, delete, insert, nothing, error
     condition: Text | None
     assignments: tuple[Assignment, ...] | None
     start: int
     by_position: bool = False
     """INSERT VALUES without a column list: the columns are the table's, in order."""
+    message: Text | None = None
+    """What THEN ERROR says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Merge:
     clauses: tuple[Clause, ...]
     ctes: str
     spark: bool
+    returning: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Update:
     where: Text | None
     ctes: str
     spark: bool
+    returning: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,7 @@ class Delete:
     where: Text | None
     ctes: str
     spark: bool
+    returning: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class Insert:
     source: Text
     ctes: str
     spark: bool
+    returning: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,5 +172,13 @@ class ResetSetting:
     key: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN of a statement that changes rows: what it would write, or with `fates` what becomes of every row."""
+
+    statement: Merge | Update | Delete | Insert
+    fates: bool
+
+
 Change = Merge | Update | Delete | Insert | Truncate
-Statement = Change | CreateTable | DropTable | ShowProperties | SetSetting | ResetSetting | Passed
+Statement = Change | CreateTable | DropTable | ShowProperties | SetSetting | ResetSetting | Explain | Passed

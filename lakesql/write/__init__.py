@@ -4,7 +4,7 @@
     lock        one lakesql writer at a time, from the look at the table until the commit
     undo        what dead writers left is rolled back
     tag         key by key: which file slice holds it, what becomes of the row
-    route       which file every row goes to
+    route       which file every row goes to; `preview` (EXPLAIN) ends here
     begin       requested and inflight instant
     slices      the files and their write stats; the only place where the two table types differ
     complete    one last look at the timeline, then the put that makes it all visible
@@ -31,7 +31,9 @@ from lakesql.write.batch import Batch, Rules, materialise
 from lakesql.write.check import require_known_index, require_writable
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
+from lakesql.write.outcome import Observer, Outcome, outcome, with_moves
 from lakesql.write.plan import BATCH, CREATE, FATE, Target
+from lakesql.write.preview import PlannedFile, planned_files
 from lakesql.write.result import WriteResult
 from lakesql.write.route import Layout, refuse_pending, route_rows
 from lakesql.write.settings import WriteConfig, parse_settings
@@ -43,7 +45,7 @@ from lakesql.write.transaction import Transaction
 from lakesql.write.undo import undo_dead_writes
 from lakesql.write.verbs import VERBS, Verb, action_of, rules_of, verb_of
 
-__all__ = ["VERBS", "WriteResult", "create", "write"]
+__all__ = ["VERBS", "Observer", "Outcome", "PlannedFile", "WriteResult", "create", "preview", "write"]
 
 LOCK = "lakesql"
 
@@ -65,16 +67,19 @@ def write(
     partitions: Collection[str] = (),
     reads_table: bool = False,
     extra: Mapping[str, str] | None = None,
+    observe: Observer | None = None,
     clock: Clock = system_clock,
     ids: Callable[[], str] = new_file_id,
 ) -> WriteResult:
     """Write the rows that `rows_sql` gives on `con`.
 
     Columns by name: the table's (missing ones NULL), optionally `__op` (upsert, insert, delete; NULL: as `operation`
-    says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL).
+    says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL), `__row`
+    (BIGINT, the number of a row; see `outcome`).
     `operation` is a key of VERBS, `settings` have Hudi's names. `partitions`: partition paths that insert_overwrite or
     delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`, so
     file groups that changed since are a conflict. `extra` goes into extraMetadata of the commit.
+    `observe` is told what becomes of the rows, which must be numbered, before anything is written.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
 
     Raises TableError (rows and table do not fit), Unsupported, CommitConflict (nothing happened, a retry is safe) and
@@ -89,7 +94,7 @@ def write(
         with state.storage.lock(LOCK, config.lock_wait_ms / 1000):
             now, zone, notes = _fresh(state, config, clock)
             road = _Road(con, verb, config, rules, batch, frozenset(partitions), extra or {}, clock, zone, ids, notes)
-            result = _walk(road, now, state if reads_table else None)
+            result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     finally:
         con.execute(f"DROP TABLE IF EXISTS {BATCH}")
         con.execute(f"DROP TABLE IF EXISTS {FATE}")
@@ -121,7 +126,7 @@ class _Road:
 
 def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[TableState, tzinfo, list[str]]:
     """The table as it is now, dead writes rolled back; the zone of its instants; what the user should know."""
-    now = load(state.storage)
+    now = replace(load(state.storage), added=state.added)
     require_writable(now)
     if not now.schema.equals(state.schema):
         raise CommitConflict(
@@ -132,11 +137,56 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
     undone = undo_dead_writes(now, clock, zone)
     if not undone:
         return now, zone, []
-    return load(state.storage), zone, [f"Rolled back the unfinished write {t} of a dead writer." for t in undone]
+    return (
+        replace(load(state.storage), added=state.added),
+        zone,
+        [f"Rolled back the unfinished write {t} of a dead writer." for t in undone],
+    )
 
 
-def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult:
-    """Tag, route, write and commit the batch on `now`. `basis`: the state that the rows were computed from."""
+def preview(
+    con: duckdb.DuckDBPyConnection,
+    state: TableState,
+    rows_sql: str,
+    *,
+    operation: str,
+    settings: Mapping[str, str] | None = None,
+    partitions: Collection[str] = (),
+    observe: Observer | None = None,
+) -> tuple[PlannedFile, ...]:
+    """The files that `write` with the same arguments would write now. Nothing is written and no lock is taken.
+
+    Raises what `write` raises before it writes.
+    """
+    verb, config = verb_of(operation), parse_settings(settings or {})
+    require_writable(state)
+    rules = rules_of(con, state, verb, config)
+    try:
+        batch = materialise(con, state, rows_sql, rules, settings or {})
+        zone = timeline_zone(state, config.timezone)
+        road = _Road(con, verb, config, rules, batch, frozenset(partitions), {}, system_clock, zone, new_file_id)
+        planned = _planned(road, state, None, observe)
+    finally:
+        con.execute(f"DROP TABLE IF EXISTS {BATCH}")
+        con.execute(f"DROP TABLE IF EXISTS {FATE}")
+    return planned_files(planned.plan.slices, planned.targets, planned.replaced, planned.record_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Everything that is decided before the first byte is written."""
+
+    now: TableState
+    plan: read.ReadPlan
+    tagged: Tagged
+    targets: tuple[Target, ...]
+    replaced: Mapping[str, list[str]]
+    touched: frozenset[tuple[str, str]]
+    record_bytes: float
+
+
+def _planned(road: _Road, now: TableState, basis: TableState | None, observe: Observer | None) -> _Planned:
+    """Tag and route the batch on `now`. `basis`: the state that the rows were computed from."""
     plan = read.plan(now)
     require_known_index(now, plan.slices)
     tagged = _tagged(road, plan)
@@ -151,6 +201,16 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     refuse_pending(layout, touched)
     if basis is not None:
         commit.refuse_overlap(basis, now, touched)
+    if road.batch.numbered:
+        tagged = with_moves(road.con, tagged, now.path)
+    if observe is not None:
+        observe(outcome(plan, tagged.looked_up))
+    return _Planned(now, plan, tagged, targets, replaced, frozenset(touched), sizes.record_bytes)
+
+
+def _walk(road: _Road, planned: _Planned) -> WriteResult:
+    """Write and commit what was decided."""
+    now, plan, tagged, replaced = planned.now, planned.plan, planned.tagged, planned.replaced
     result = WriteResult(
         instant=None,
         action=None,
@@ -160,15 +220,15 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
         rows_deleted=tagged.rows_deleted + _rows_in(road, plan, replaced),
         rows_ignored=tagged.rows_ignored + road.batch.rows_dropped,
     )
-    if not targets and not replaced:
+    if not planned.targets and not replaced:
         return result
     if note := metadata_table.remove(now, road.clock()):
         road.notes.append(note)
     txn = commit.begin(now, action_of(road.verb, now.config.is_mor), road.verb.operation, road.clock, road.zone)
     try:
-        stats = _write_files(road, now, plan, targets, tagged, txn)
+        stats = _write_files(road, now, plan, planned.targets, tagged, txn)
         body = commit.metadata_of(txn, stats, json.dumps(now.avro, separators=(",", ":")), road.extra, replaced)
-        commit.complete(txn, now, body, touched, road.clock, road.zone)
+        commit.complete(txn, now, body, planned.touched, road.clock, road.zone)
     except CommitUnknown:
         raise
     except BaseException:
@@ -182,7 +242,7 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
         action=txn.action,
         files_written=len(stats),
         bytes_written=sum(s.file_size_in_bytes or 0 for s in stats),
-        partitions_touched=len({*(t.partition for t in targets), *replaced}),
+        partitions_touched=len({*(t.partition for t in planned.targets), *replaced}),
     )
 
 

@@ -10,6 +10,9 @@ CREATE, REWRITE, APPEND = "create", "rewrite", "append"
 BATCH, FATE = "__lakesql_batch", "__lakesql_fate"
 """TEMP tables of the caller's connection: the rows (`batch`), and what becomes of them (`tag`)."""
 
+NUMBER = "__lakesql_row"
+"""The column of BATCH that says which row of the input it was; two rows of one number stand or fall together."""
+
 UPSERT, INSERT, DELETE, MARKED = range(4)
 """What is asked for, `__lakesql_op` of BATCH. DELETE is unconditional, MARKED compared by ordering value."""
 

@@ -1,0 +1,178 @@
+"""The stage of a MERGE, UPDATE or DELETE: the names of its columns, and what must not be found in it. Pure.
+
+Beside the table's columns a stage has `__op` (upsert, insert, delete, error; NULL in an EXPLAIN (FATES) for a row that
+no clause changes), record key and partition path of the target row, and where they can matter
+
+    __lakesql_row      number of the source row                __lakesql_clause  number of the clause, from 1
+    __lakesql_rekeyed  an update gives another record key      __lakesql_error   what THEN ERROR says
+    __lakesql_path     the partition path that an update moves the row to; NULL when it stays
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakesql.sql.merge_names import Target
+from lakesql.table.names import literal, quote
+
+STAGE = "__lakesql_stage"
+DUPLICATES = "lakesql.merge.duplicates"
+SHOWN_MAX = 10
+"""Keys that an error names."""
+
+ROW, CLAUSE, REKEYED, ERROR = '"__lakesql_row"', '"__lakesql_clause"', '"__lakesql_rekeyed"', '"__lakesql_error"'
+PATH_CHANGED, NEW_PATH = '"__lakesql_path_changed"', '"__lakesql_path"'
+KEY, PATH, OP = '"_hoodie_record_key"', '"_hoodie_partition_path"', '"__op"'
+
+_LIMIT = f"ORDER BY 1 LIMIT {SHOWN_MAX + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`sql` yields one text per offending key; when it yields any, `message` is the error, with {keys} in it.
+
+    `fate`: what EXPLAIN (FATES) calls such rows instead of failing; empty when it fails too.
+    """
+
+    sql: str
+    message: str
+    fate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What to run: the stage, the checks, and the rows to write."""
+
+    stage_sql: str
+    checks: tuple[Check, ...]
+    rows_sql: str
+
+
+def identity(target: Target) -> list[str]:
+    """The columns that a key is made of: what two inserts must not have in common."""
+    return [quote(f) for f in dict.fromkeys((*target.key_fields, *target.partition_fields))]
+
+
+def _shown(target: Target) -> str:
+    """A SQL text that names a row of the stage by its key, and partition."""
+    fields = [*target.key_fields, *(f for f in target.partition_fields if f not in target.key_fields)]
+    if not target.key_fields:
+        return KEY
+    parts = ", ', ', ".join(f"{literal(f + '=')}, coalesce(CAST({quote(f)} AS VARCHAR), 'NULL')" for f in fields)
+    return f"concat({parts})"
+
+
+def duplicate_checks(target: Target, updates: bool, inserts: bool) -> Iterator[Check]:
+    """Several source rows for one row of the table, or for one new key."""
+    policies = f"Make the source unique, or SET {DUPLICATES} = 'first', 'last' or 'ordering'."
+    shown = _shown(target)
+    if updates:
+        yield Check(
+            f"SELECT any_value({shown}) FROM {STAGE} WHERE {OP} IN ('upsert', 'delete') AND {ROW} IS NOT NULL "
+            f"GROUP BY {KEY}, {PATH} HAVING count(DISTINCT {ROW}) > 1 {_LIMIT}",
+            f"{target.name}: several source rows match the same row of the table: {{keys}}. {policies}",
+            "duplicate",
+        )
+    if target.key_fields and inserts:
+        present = " AND ".join(f"{quote(f)} IS NOT NULL" for f in target.key_fields)
+        yield Check(
+            f"SELECT any_value({shown}) FROM {STAGE} WHERE {OP} = 'insert' AND {present} "
+            f"GROUP BY {', '.join(identity(target))} HAVING count(*) > 1 {_LIMIT}",
+            f"{target.name}: several source rows would insert the same key: {{keys}}. {policies}",
+            "duplicate",
+        )
+
+
+def error_check(target: Target) -> Check:
+    """Rows that a THEN ERROR clause fits."""
+    return Check(
+        f"SELECT concat({ERROR}, ' (', {_shown(target)}, ', clause ', {CLAUSE}, ')') FROM {STAGE} "
+        f"WHERE {OP} = 'error' {_LIMIT}",
+        f"{target.name}: WHEN ... THEN ERROR: {{keys}}.",
+        "error",
+    )
+
+
+def rekeyed_check(target: Target) -> Check:
+    """An update that would give a row another key."""
+    fields = ", ".join(target.key_fields)
+    return Check(
+        f"SELECT {_shown(target)} FROM {STAGE} WHERE {REKEYED} {_LIMIT}",
+        f"{target.name}: UPDATE would give a row another record key ({fields}): {{keys}}. A row is found by its key, so "
+        "it cannot change. Compare these columns in ON, or DELETE the row and INSERT it anew.",
+    )
+
+
+def move_checks(target: Target, inserts: bool) -> Iterator[Check]:
+    """A row that moves to a partition that has its key already, or gets it by the same statement."""
+    arriving = f"SELECT *, {NEW_PATH} AS place FROM {STAGE} WHERE {NEW_PATH} IS NOT NULL"
+    leaving = f"SELECT {KEY}, {PATH} FROM {STAGE} WHERE {OP} = 'delete' OR {NEW_PATH} IS NOT NULL"
+    advice = "DELETE one of them first."
+    yield Check(
+        f"SELECT {_shown(target)} FROM ({arriving}) s "
+        f"SEMI JOIN ({target.snapshot}) t ON t.{KEY} = s.{KEY} AND t.{PATH} = s.place "
+        f"ANTI JOIN ({leaving}) l ON l.{KEY} = s.{KEY} AND l.{PATH} = s.place {_LIMIT}",
+        f"{target.name}: UPDATE would move rows to a partition that has their key already: {{keys}}. {advice}",
+    )
+    yield Check(
+        f"SELECT any_value({_shown(target)}) FROM ({arriving}) GROUP BY {KEY}, place "
+        f"HAVING count(DISTINCT {PATH}) > 1 {_LIMIT}",
+        f"{target.name}: UPDATE would move several rows of one key to the same partition: {{keys}}. {advice}",
+    )
+    if inserts and target.key_fields:
+        same = " AND ".join(f"i.{f} IS NOT DISTINCT FROM s.{f}" for f in identity(target))
+        yield Check(
+            f"SELECT {_shown(target)} FROM ({arriving}) s "
+            f"SEMI JOIN (SELECT * FROM {STAGE} WHERE {OP} = 'insert') i ON {same} {_LIMIT}",
+            f"{target.name}: UPDATE would move rows to where an INSERT of the same statement puts their key: {{keys}}. "
+            "Leave one of them out.",
+        )
+
+
+def existing_check(target: Target) -> Check:
+    """An insert of a key that is there."""
+    same = " AND ".join(f"s.{f} IS NOT DISTINCT FROM t.{f}" for f in identity(target))
+    return Check(
+        f"SELECT {_shown(target)} FROM (SELECT * FROM {STAGE} WHERE {OP} = 'insert') s "
+        f"SEMI JOIN ({target.snapshot}) t ON {same} {_LIMIT}",
+        f"{target.name}: WHEN NOT MATCHED would insert keys that the table has already, because ON compares more than "
+        "the key: {keys}. Move the other conditions into WHEN MATCHED AND ..., or leave these source rows out.",
+    )
+
+
+def rows_sql(target: Target, moves: bool, numbered: bool, one_per_key: str, some_without_op: bool = False) -> str:
+    """What `write` reads from the stage. A row that moves is deleted where it is and inserted where it goes.
+
+    `numbered`: with the number of the stage's row, which ties the two halves of a move together.
+    """
+    columns = ", ".join(map(quote, target.columns))
+    number = ', rowid AS "__row"' if numbered or moves else ""
+    chosen = f"SELECT *{number} FROM {STAGE}" if number else f"SELECT * FROM {STAGE}"
+    condition = f" WHERE {OP} IN ('upsert', 'insert', 'delete')" if some_without_op else ""
+    chosen += condition + one_per_key
+    row = ', "__row"' if number else ""
+    if not moves:
+        return f"SELECT {columns}, {OP}, {KEY}, {PATH}{row} FROM ({chosen})"
+    return (
+        f"WITH chosen AS ({chosen}) SELECT * FROM (\n"
+        f"SELECT {columns}, {OP}, {KEY}, coalesce({NEW_PATH}, {PATH}) AS {PATH}{row} FROM chosen UNION ALL\n"
+        f"SELECT {columns}, 'delete' AS {OP}, {KEY}, {PATH}{row} FROM chosen "
+        f"WHERE {NEW_PATH} IS NOT NULL)\n"
+        f"ORDER BY {OP} <> 'delete'"
+    )
+
+
+def one_per_key(target: Target, duplicates: str) -> str:
+    """A QUALIFY that keeps one row per key by the policy; '' for the policy error."""
+    if duplicates == "error":
+        return ""
+    order = {"first": f"{ROW}", "last": f"{ROW} DESC"}.get(duplicates)
+    if order is None:
+        order = ", ".join([*(f"{quote(f)} DESC NULLS LAST" for f in target.ordering_fields), f"{ROW} DESC"])
+    return f" QUALIFY row_number() OVER (PARTITION BY {', '.join(same_key(target))} ORDER BY {order}) = 1"
+
+
+def same_key(target: Target) -> Sequence[str]:
+    """Expressions over the stage that agree for rows which concern the same row of the table, or the same new key."""
+    fields = identity(target) if target.key_fields else [ROW]
+    new = [f"CASE WHEN {OP} = 'insert' THEN {f} END" for f in fields]
+    return [f"{OP} = 'insert'", KEY, PATH, *new]
