@@ -19,12 +19,12 @@ from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import dialect, evolve, explain
 from lakesql.sql.lexer import tokens
 from lakesql.sql.merge_into import compile_delete, compile_merge, compile_update
-from lakesql.sql.merge_names import Target, require_plain_keys
+from lakesql.sql.merge_names import EVOLVE, Target, require_plain_keys
 from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
 from lakesql.sql.results import Changed
 from lakesql.sql.returning import Returning
-from lakesql.sql.session import EVOLVE, Session
+from lakesql.sql.session import Session
 from lakesql.sql.spellings import Spelled, described, either_spelling, first_lines, our_errors
 from lakesql.sql.stage import DUPLICATES, KEY, PATH, SHOWN_MAX, STAGE, Compiled
 from lakesql.table.keys import partition_path_sql, record_key_sql

@@ -24,6 +24,7 @@ from lakesql.sql import changes, ddl, dialect, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.lexer import Piece, Token, split
 from lakesql.sql.merge_into import DUPLICATES, POLICIES
+from lakesql.sql.merge_names import EVOLVE
 from lakesql.sql.nodes import (
     CreateTable,
     Delete,
@@ -42,7 +43,7 @@ from lakesql.sql.nodes import (
 from lakesql.sql.parameters import Parameters, bound
 from lakesql.sql.results import Changed, pairs_sql, write_sql
 from lakesql.sql.rewrite import rewrite
-from lakesql.sql.session import EVOLVE, Session
+from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
 from lakesql.write import WriteResult

@@ -11,9 +11,12 @@ import pyarrow as pa
 
 from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import dialect
+from lakesql.sql.merge_names import EVOLVE
 from lakesql.sql.nodes import Insert, Merge
-from lakesql.sql.session import EVOLVE, RECONCILE, Session
+from lakesql.sql.session import Session
 from lakesql.table.state import TableState
+
+RECONCILE = "hoodie.datasource.write.reconcile.schema"
 
 
 def wanted(session: Session) -> bool:

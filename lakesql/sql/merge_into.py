@@ -24,8 +24,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakesql.errors import SQLError
+from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import dialect, stage
-from lakesql.sql.merge_names import Names, On, Target, analyse_on, column_of
+from lakesql.sql.merge_names import EVOLVE, Names, On, Target, analyse_on, column_of, find
 from lakesql.sql.nodes import Assignment, Clause, Delete, Merge, Text, Update
 from lakesql.sql.spark_dml import translated, translated_merge
 from lakesql.sql.stage import CLAUSE, DUPLICATES, ERROR, KEY, OP, PATH, ROW, STAGE, Check, Compiled
@@ -193,6 +194,13 @@ def _check_policy(duplicates: str, target: Target) -> None:
 
 def _action(clause: Clause, names: Names) -> _Action:
     """The values of every column that the clause gives one; SQLError when it cannot."""
+    for assignment in clause.assignments or ():
+        name = assignment.column.lower()
+        if name in names.source and name not in META_COLUMNS and find(name, names.target.columns) is None:
+            raise SQLError(
+                f"{names.target.name} has no column {assignment.column}, the source has. SET {EVOLVE} = true lets the "
+                "statement add it."
+            )
     if clause.action in ("nothing", "delete", "error"):
         values = {}
     elif clause.assignments is None:

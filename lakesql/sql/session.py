@@ -15,9 +15,6 @@ from lakesql.write import WriteResult
 
 _SCHEMAS = {"main", "default", "spark_catalog"}
 
-EVOLVE, RECONCILE = "lakesql.schema.evolve", "hoodie.datasource.write.reconcile.schema"
-"""Settings that let a MERGE or INSERT add columns."""
-
 TABLE_PREFIXES = (
     "hoodie.table.",
     "hoodie.record.merge.",

@@ -261,7 +261,9 @@ def _write_files(
     if not targets:
         return []
     work = job(txn, now, plan.slices, road.settings, road.rules.event_time)
-    with rows_of(road.con, now.schema.names, ordering_columns(plan), targets, tagged.looked_up, txn.instant) as rows:
+    by_key = road.settings.bulk_insert_sorts and road.verb.operation == "BULK_INSERT"
+    names, ords = now.schema.names, ordering_columns(plan)
+    with rows_of(road.con, names, ords, targets, tagged.looked_up, txn.instant, by_key) as rows:
         return write_targets(road.con, work, targets, rows)
 
 

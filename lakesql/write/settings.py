@@ -16,6 +16,17 @@ DEFAULT_CODEC = "zstd"
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
 
 DUPLICATE_POLICIES = ("none", "drop", "fail")
+SORT_MODES = {
+    "none": False,
+    "global_sort": True,
+    "partition_sort": True,
+    "partition_path_repartition": False,
+    "partition_path_repartition_and_sort": True,
+}
+"""`hoodie.bulkinsert.sort.mode` -> whether the rows of a partition are sorted by record key before they are cut into
+files. The modes differ further only in how Spark spreads rows over tasks; here a partition is always written in one
+piece."""
+
 NON_GLOBAL_INDEXES = ("", "SIMPLE", "BLOOM", "INMEMORY")
 
 
@@ -38,6 +49,7 @@ class WriteConfig:
     combine_before_insert: bool = False
     timezone: str = ""
     bare_complex_keys: bool = False
+    bulk_insert_sorts: bool = False
 
 
 def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
@@ -108,6 +120,12 @@ def _codec(text: str) -> str:
     return CODECS[text.lower()]
 
 
+def _sort_mode(text: str) -> bool:
+    if text.lower() not in SORT_MODES:
+        raise ValueError(f"must be one of {', '.join(SORT_MODES).upper()}")
+    return SORT_MODES[text.lower()]
+
+
 _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_file_bytes": ("hoodie.parquet.max.file.size", _size(1)),
     "small_file_bytes": ("hoodie.parquet.small.file.limit", int),
@@ -124,4 +142,5 @@ _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "combine_before_insert": ("hoodie.combine.before.insert", _flag),
     "timezone": ("hoodie.table.timeline.timezone", _one_of("utc", "local")),
     "bare_complex_keys": ("hoodie.write.complex.keygen.new.encoding", _flag),
+    "bulk_insert_sorts": ("hoodie.bulkinsert.sort.mode", _sort_mode),
 }

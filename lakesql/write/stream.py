@@ -39,8 +39,12 @@ def rows_of(
     targets: Sequence[Target],
     looked_up: bool,
     instant: str,
+    by_key: bool = False,
 ) -> Iterator[Stream]:
-    """The stream for all targets; valid on `con` within the context. Generated keys (6.7) are made of `instant`."""
+    """The stream for all targets; valid on `con` within the context. Generated keys (6.7) are made of `instant`.
+
+    `by_key`: rows of new groups come sorted by record key within their partition; only where nothing was looked up.
+    """
     key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || b.rowid)"
     given = f"{key} AS {ROW_KEY}, b.__lakesql_part AS {ROW_PART}"
     fields = "".join(f", b.{quote(c)}" for c in columns)
@@ -52,8 +56,9 @@ def rows_of(
         )
         order = sorted(range(len(targets)), key=lambda n: (targets[n].partition, targets[n].first_insert))
         several = len({t.partition for t in targets}) > 1
+        order_by = ["b.__lakesql_part"] * several + [ROW_KEY] * by_key
         yield Stream(
-            sql + (" ORDER BY b.__lakesql_part, b.rowid" if several else ""),
+            sql + (f" ORDER BY {', '.join(order_by)}, b.rowid" if order_by else ""),
             tuple((n, targets[n].inserts) for n in order),
         )
         return
