@@ -260,7 +260,7 @@ def _write_files(
         commit.prepare_partition(txn, partition)
     if not targets:
         return []
-    work = job(txn, now, plan.slices, road.settings, road.rules.event_time)
+    work = job(txn, now, plan.slices, road.settings, road.rules.event_time, road.rules.combine)
     by_key = road.settings.bulk_insert_sorts and road.verb.operation == "BULK_INSERT"
     names, ords = now.schema.names, ordering_columns(plan)
     with rows_of(road.con, names, ords, targets, tagged.looked_up, txn.instant, by_key) as rows:

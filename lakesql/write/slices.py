@@ -25,10 +25,11 @@ from lakesql.format.files import FileSlice, LogFile, base_file_name
 from lakesql.format.metadata import WriteStat
 from lakesql.table.state import TableState
 from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
+from lakesql.write.conserve import require_records, require_rows, require_unique
 from lakesql.write.logfile import LogContent, encode_groups, next_log_file
 from lakesql.write.plan import APPEND, CREATE, DELETED, INSERTED, REWRITE, UPDATED, Target
 from lakesql.write.settings import WriteConfig
-from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_KEY, ROW_NO, ROW_PART, Stream
+from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_HASH, ROW_KEY, ROW_NO, ROW_PART, Stream
 from lakesql.write.transaction import APPEND_MARKER, CREATE_MARKER, MERGE_MARKER, Transaction, beat, mark
 
 WORKERS = 2
@@ -49,15 +50,22 @@ class Job:
     schema: pa.Schema  # with meta columns
     avro: Mapping[str, Any]  # with meta columns
     ordered_deletes: bool
+    unique: bool  # a new key comes once
 
 
 def job(
-    txn: Transaction, state: TableState, slices: Sequence[FileSlice], settings: WriteConfig, event_time: bool
+    txn: Transaction,
+    state: TableState,
+    slices: Sequence[FileSlice],
+    settings: WriteConfig,
+    event_time: bool,
+    unique: bool = False,
 ) -> Job:
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
     # Several ordering values need a wrapper that 0.15 and 1.0 cannot read.
     ordered = event_time and (state.config.version >= 9 or len(state.config.ordering_fields) == 1)
-    return Job(txn, state, slices, settings, pa.schema([*meta, *state.schema]), with_meta_fields(state.avro), ordered)
+    schema = pa.schema([*meta, *state.schema])
+    return Job(txn, state, slices, settings, schema, with_meta_fields(state.avro), ordered, unique)
 
 
 def write_targets(
@@ -174,12 +182,16 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
     mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
     made = _Numbered(work, number)
     if target.kind == CREATE:
-        written = write_new(storage, spec, (made.base_rows(piece) for piece in rows))
+        written = write_new(storage, spec, (made.new_rows(piece) for piece in rows))
     else:
         assert target.kind == REWRITE, target.kind
         assert base is not None, "a rewrite needs a base file"
         edit, added = _edit(made, list(rows))
         written = rewrite(storage, spec, base, edit, added, alone)
+    where = f"{txn.where}: {txn.action} {txn.instant}"
+    require_rows(where, target, written.rows_before, written.rows)
+    if work.unique:
+        require_unique(where, target, made.new_keys, made.changed_keys)
     changes = target.changes
     return WriteStat(
         file_id=target.file_id,
@@ -204,6 +216,13 @@ class _Numbered:
         self._work = work
         self._prefix = f"{work.txn.instant}_{number}_"
         self._next = 0
+        self.new_keys: list[pa.Table] = []
+        self.changed_keys: list[pa.Table] = []
+
+    def new_rows(self, rows: pa.Table) -> pa.Table:
+        """As `base_rows`; the keys are remembered as new ones."""
+        self.new_keys.append(rows.select([ROW_KEY, ROW_HASH]))
+        return self.base_rows(rows)
 
     def base_rows(self, rows: pa.Table) -> pa.Table:
         """The stream's rows with the columns of a base file, those that never vary left out."""
@@ -239,8 +258,10 @@ def _edit(made: _Numbered, pieces: list[pa.Table]) -> tuple[Edit, list[pa.Table]
     place = pc.fill_null(rows[ROW_NO], -1).to_numpy()
     assert (place[fate != INSERTED] >= 0).all(), "a change must have a place in the base file"
     replaced, removed = fate == UPDATED, fate == DELETED
-    replacements = made.base_rows(rows.filter(pa.array(replaced)))
-    added = made.base_rows(rows.filter(pa.array(fate == INSERTED)))
+    changed = rows.filter(pa.array(replaced))
+    made.changed_keys.append(changed.select([ROW_KEY, ROW_HASH]))
+    replacements = made.base_rows(changed)
+    added = made.new_rows(rows.filter(pa.array(fate == INSERTED)))
     edit = Edit(place[replaced], replacements, np.unique(place[removed]))
     assert (np.diff(edit.replaced) > 0).all(), "rows must come sorted, one per place"
     return edit, [added]
@@ -306,6 +327,7 @@ class _LogBuffer:
         txn.storage.put(path, data)
         own_slice = [f.name for f in sorted(siblings, key=lambda f: f.version) if f.instant == file_slice.instant]
         records = content.last - content.first
+        require_records(f"{txn.where}: {txn.action} {txn.instant}", target, records, content.deletes.num_rows)
         return WriteStat(
             file_id=target.file_id,
             path=path,

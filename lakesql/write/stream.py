@@ -1,6 +1,6 @@
 """The rows of a tagged batch in the order of their targets: one query and how many of its rows each target gets.
 
-Columns: ROW_NO BIGINT | ROW_FATE UTINYINT | ROW_KEY VARCHAR | ROW_PART VARCHAR | ORD_PREFIX 0 ... | those of the table.
+Columns: ROW_NO BIGINT | ROW_FATE UTINYINT | ROW_KEY VARCHAR | ROW_HASH UBIGINT: of the key | ROW_PART VARCHAR | ORD_PREFIX 0 ... | those of the table.
 Within a target, rows with a place in the base file come first, by place, then the others in input order. When every
 row is a new key no numbering is needed: sorted by partition path the rows are in the order of the targets, and a
 single partition needs no sort at all.
@@ -18,6 +18,7 @@ from lakesql.write.plan import BATCH, FATE, IGNORED, INSERT, INSERTED, UPSERT, T
 
 # Names that no column of a table has (`create` reserves them).
 ROW_NO, ROW_FATE, ROW_KEY, ROW_PART = "__lakesql_row_no", "__lakesql_fate", "__lakesql_key", "__lakesql_part"
+ROW_HASH = "__lakesql_hash"
 ORD_PREFIX = "__lakesql_ord_"
 
 _PLACES, _RANGES = "__lakesql_places", "__lakesql_ranges"
@@ -46,7 +47,7 @@ def rows_of(
     `by_key`: rows of new groups come sorted by record key within their partition; only where nothing was looked up.
     """
     key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || b.rowid)"
-    given = f"{key} AS {ROW_KEY}, b.__lakesql_part AS {ROW_PART}"
+    given = f"{key} AS {ROW_KEY}, hash({key}) AS {ROW_HASH}, b.__lakesql_part AS {ROW_PART}"
     fields = "".join(f", b.{quote(c)}" for c in columns)
     if not looked_up:
         nothing = "".join(f", NULL AS {ORD_PREFIX}{i}" for i in range(len(ords)))
