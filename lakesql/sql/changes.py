@@ -98,7 +98,7 @@ def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Me
         item = dialect.from_item(spelled.source.sql) if spelled.spark else spelled.source.sql
         ctes = dialect.ctes(spelled.ctes) if spelled.spark and spelled.ctes else spelled.ctes
         source = session.con.sql(f"{ctes} SELECT * FROM {item} LIMIT 0").to_arrow_table().schema
-        evolves = evolve.wanted(session)
+        evolves = spelled.evolves or evolve.wanted(session)
         wider = evolve.for_merge(state, spelled, source) if evolves else state
         target = replace(_target(session, wider, spelled.target[-1]), evolves=evolves)
         return wider, target, compile_merge(spelled, target, source.names, _policy(session), numbered, fates)

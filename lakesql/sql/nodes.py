@@ -66,6 +66,8 @@ class Merge:
     ctes: str
     spark: bool
     returning: tuple[Text, ...] = ()
+    evolves: bool = False
+    """WITH SCHEMA EVOLUTION: columns of the source that the table lacks are added."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,13 @@ _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 
 
 def merge(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Merge | None:
-    """MERGE INTO t [AS a] USING s [AS b] ON cond WHEN ... THEN ... [RETURNING ...]"""
+    """MERGE [WITH SCHEMA EVOLUTION] INTO t [AS a] USING s [AS b] ON cond WHEN ... THEN ... [RETURNING ...]"""
     cursor.expect("MERGE")
     evolves = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
     target = cursor.name("the table to merge into")
     if not is_hudi(target):
         return None
-    if evolves:
-        cursor.refuse("MERGE WITH SCHEMA EVOLUTION", "Merge the columns that the table has.")
     alias = _alias(cursor, target, "USING")
     cursor.expect("USING")
     source, source_alias = _source(cursor)
@@ -43,7 +41,9 @@ def merge(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Merge | None:
         cursor.fail(f"expected WHEN MATCHED or WHEN NOT MATCHED, found {cursor.shown()}")
     cursor.finish()
     _no_unreachable(cursor, clauses)
-    return Merge(target, alias, source, source_alias, on, using_columns, tuple(clauses), ctes, cursor.spark, returning)
+    return Merge(
+        target, alias, source, source_alias, on, using_columns, tuple(clauses), ctes, cursor.spark, returning, evolves
+    )
 
 
 def _no_unreachable(cursor: Cursor, clauses: list[Clause]) -> None:
@@ -111,7 +111,7 @@ def _clause(cursor: Cursor, alias: str, target: Name) -> Clause:
         return Clause(kind, "nothing", condition, None, start)
     allowed = "INSERT" if kind == "not_matched" else "UPDATE or DELETE"
     if cursor.peek().word not in allowed.split(" or "):
-        cursor.fail(f"expected {allowed}, DO NOTHING or ERROR, found {cursor.shown()}")
+        cursor.fail(f"expected {allowed.replace(' or ', ', ')}, DO NOTHING or ERROR, found {cursor.shown()}")
     if cursor.accept("DELETE"):
         return Clause(kind, "delete", condition, None, start)
     if cursor.accept("UPDATE"):

@@ -128,6 +128,8 @@ def _decide(con: Connection, rules: Rules, ords: list[str], duplicates: str) -> 
         n = len(rules.ordering)
         new = ", ".join(f"m.new_{i} IS NOT NULL, m.new_{i}" for i in range(n))
         late = f"coalesce(row({new}) < {ordering(n, 'm')}, false)"
+    if duplicates == "fail":
+        late = f"({late} AND NOT (m.live AND b.__lakesql_op = {INSERT}))"  # a key that exists fails, late or not
     existing = {"drop": IGNORED}.get(duplicates, UPDATED)
     fate = f"""CASE
         WHEN b.__lakesql_op IN ({UPSERT}, {INSERT}) THEN CASE

@@ -43,6 +43,14 @@ def test_merge_with_star_adds_the_columns_of_the_source(trips, setting):
     assert all_rows(trips, columns="id, note") == [("a", "hi"), ("b", "later"), ("c", None), ("d", "new")]
 
 
+def test_statement_may_ask_for_it_itself(trips):
+    trips.sql(
+        "MERGE WITH SCHEMA EVOLUTION INTO trips t USING (SELECT 'a' AS id, 5 AS extra) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET *"
+    )
+    assert all_rows(trips, columns="id, extra") == [("a", 5), ("b", None)]
+
+
 def test_star_may_lack_columns_then(trips):
     trips.sql(f"SET {EVOLVE} = true")
     trips.sql(
