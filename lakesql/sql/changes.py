@@ -26,7 +26,7 @@ from lakesql.sql.results import Changed
 from lakesql.sql.returning import Returning
 from lakesql.sql.session import Session
 from lakesql.sql.spellings import Spelled, described, either_spelling, first_lines, our_errors
-from lakesql.sql.stage import DUPLICATES, KEY, PATH, SHOWN_MAX, STAGE, Compiled
+from lakesql.sql.stage import DUPLICATES, KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
@@ -126,14 +126,16 @@ def _staged(session: Session, statement: Spelled, compiled: Compile[Spelled], op
     """Run a statement through its stage."""
     con = session.con
     try:
-        plan, state, _ = either_spelling(session, statement, lambda spelled: _stage(session, spelled, compiled, False))
+        rows_sql, state, _ = either_spelling(
+            session, statement, lambda spelled: _stage(session, spelled, compiled, False)
+        )
         settings = session.write_settings(state.config.properties)
         returning = Returning(session, statement, alias)
         with our_errors(session):
             result = write(
                 con,
                 state,
-                plan.rows_sql,
+                rows_sql,
                 operation=operation,
                 settings=settings,
                 reads_table=True,
@@ -156,7 +158,7 @@ def _explained(
     con = session.con
     found: list[pa.Table] = []
     try:
-        plan, state, target = either_spelling(
+        rows_sql, state, target = either_spelling(
             session, statement, lambda spelled: _stage(session, spelled, compiled, fates)
         )
 
@@ -168,7 +170,7 @@ def _explained(
             files = preview(
                 con,
                 state,
-                plan.rows_sql,
+                rows_sql,
                 operation=operation,
                 settings=settings,
                 observe=observe if fates else None,
@@ -180,8 +182,8 @@ def _explained(
 
 def _stage(
     session: Session, statement: Spelled, compiled: Compile[Spelled], fates: bool
-) -> tuple[Compiled, TableState, Target]:
-    """Fill the stage and check it: what was compiled, and the snapshot that the rows were made from.
+) -> tuple[str, TableState, Target]:
+    """Fill the stage and check it: the query that reads the rows to write, and the snapshot that they were made from.
 
     With `fates` rows that have a fate of their own do not fail the checks.
     """
@@ -190,14 +192,18 @@ def _stage(
         state = session.instance.snapshot(session.require_path(statement.target), number)
         state, target, plan = compiled(statement, state)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
-        for check in plan.checks:
-            if fates and check.fate:
-                continue
-            found = [str(row[0]) for row in con.execute(check.sql).fetchall()]
-            if found:
-                shown = "; ".join(found[:SHOWN_MAX]) + (" and more" if len(found) > SHOWN_MAX else "")
-                raise TableError(check.message.replace("{keys}", shown) + " Nothing was written.")
-    return plan, state, target
+        moves = bool(plan.moving_rows_sql) and bool(con.execute(MOVES).fetchall())
+        for check in (*plan.checks, *(plan.move_checks if moves else ())):
+            if not (fates and check.fate):
+                _refuse(check, con.execute(check.sql).fetchall())
+        return (plan.moving_rows_sql if moves else plan.rows_sql), state, target
+
+
+def _refuse(check: Check, found: Sequence[tuple[object, ...]]) -> None:
+    """TableError when a check has found rows: it names up to SHOWN_MAX of them."""
+    if found:
+        shown = "; ".join(str(row[0]) for row in found[:SHOWN_MAX]) + (" and more" if len(found) > SHOWN_MAX else "")
+        raise TableError(check.message.replace("{keys}", shown) + " Nothing was written.")
 
 
 @contextmanager

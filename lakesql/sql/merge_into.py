@@ -85,11 +85,14 @@ def compile_merge(
     select = _merge_select(merge, names, on, actions, (rekeyed, moved), wanted)
     if moved:
         select = _with_new_path(select, target)
-    checks = _checks(actions, target, on, bool(rekeyed), bool(moved), duplicates)
-    rows = stage.rows_sql(
-        target, bool(moved), numbered, stage.one_per_key(target, duplicates), _ops_missing(actions, fates)
-    )
-    return Compiled(select, checks, rows)
+    checks = _checks(actions, target, on, bool(rekeyed), duplicates)
+    chosen = stage.one_per_key(target, duplicates), _ops_missing(actions, fates)
+    rows = stage.rows_sql(target, numbered, *chosen)
+    if not moved:
+        return Compiled(select, checks, rows)
+    inserts = any(a.clause.action == "insert" for a in actions)
+    moves = tuple(stage.move_checks(target, inserts))
+    return Compiled(select, checks, rows, moves, stage.moving_rows_sql(target, *chosen))
 
 
 def _ops_missing(actions: Sequence[_Action], fates: bool) -> bool:
@@ -97,9 +100,7 @@ def _ops_missing(actions: Sequence[_Action], fates: bool) -> bool:
     return fates or any(a.clause.action == "error" for a in actions)
 
 
-def _checks(
-    actions: Sequence[_Action], target: Target, on: On, rekeyed: bool, moved: bool, duplicates: str
-) -> tuple[Check, ...]:
+def _checks(actions: Sequence[_Action], target: Target, on: On, rekeyed: bool, duplicates: str) -> tuple[Check, ...]:
     kinds = {(a.clause.kind, a.clause.action) for a in actions}
     updates = bool(kinds & {("matched", "update"), ("matched", "delete")})
     inserts = [a for a in actions if a.clause.action == "insert"]
@@ -110,8 +111,6 @@ def _checks(
         found += stage.duplicate_checks(target, updates, bool(inserts))
     if rekeyed:
         found.append(stage.rekeyed_check(target))
-    if moved:
-        found += stage.move_checks(target, bool(inserts))
     if inserts and target.key_fields and not all(_sure_new(a, target, on) for a in inserts):
         found.append(stage.existing_check(target))
     return tuple(found)
@@ -134,10 +133,11 @@ def compile_update(statement: Update, target: Target, numbered: bool = False) ->
     if changed:
         fields.append(f"({' OR '.join(changed)}){_not_late(cast, target, alias)} AS {stage.PATH_CHANGED}")
     select = _simple_select(target, update.ctes, alias, update.where, fields, "upsert")
+    rows = stage.rows_sql(target, numbered)
     if not changed:
-        return Compiled(select, (), stage.rows_sql(target, False, numbered, ""))
-    checks = tuple(stage.move_checks(target, False))
-    return Compiled(_with_new_path(select, target), checks, stage.rows_sql(target, True, numbered, ""))
+        return Compiled(select, (), rows)
+    moves = tuple(stage.move_checks(target, False))
+    return Compiled(_with_new_path(select, target), (), rows, moves, stage.moving_rows_sql(target))
 
 
 def compile_delete(statement: Delete, target: Target, numbered: bool = False) -> Compiled:

@@ -26,6 +26,9 @@ KEY, PATH, OP = '"_hoodie_record_key"', '"_hoodie_partition_path"', '"__op"'
 _LIMIT = f"ORDER BY 1 LIMIT {SHOWN_MAX + 1}"
 
 
+MOVES = f"SELECT 1 FROM {STAGE} WHERE {NEW_PATH} IS NOT NULL LIMIT 1"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """`sql` yields one text per offending key; when it yields any, `message` is the error, with {keys} in it.
@@ -40,11 +43,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What to run: the stage, the checks, and the rows to write."""
+    """What to run: the stage, the checks, and the rows to write.
+
+    Where rows may move, `moving_rows_sql` and `move_checks` count instead as soon as MOVES yields a row of the stage.
+    """
 
     stage_sql: str
     checks: tuple[Check, ...]
     rows_sql: str
+    move_checks: tuple[Check, ...] = ()
+    moving_rows_sql: str = ""
 
 
 def identity(target: Target) -> list[str]:
@@ -139,26 +147,37 @@ def existing_check(target: Target) -> Check:
     )
 
 
-def rows_sql(target: Target, moves: bool, numbered: bool, one_per_key: str, some_without_op: bool = False) -> str:
-    """What `write` reads from the stage. A row that moves is deleted where it is and inserted where it goes.
+def rows_sql(target: Target, numbered: bool, one_per_key: str = "", only_written: bool = False) -> str:
+    """What `write` reads from a stage in which no row moves.
 
-    `numbered`: with the number of the stage's row, which ties the two halves of a move together.
+    `numbered`: with the number of the stage's row; `only_written`: the stage has rows that are not written.
+    """
+    columns = ", ".join([*map(quote, target.columns), OP, KEY, PATH])
+    return f"SELECT {columns}{_NUMBER if numbered else ''} FROM ({_chosen(numbered, one_per_key, only_written)})"
+
+
+def moving_rows_sql(target: Target, one_per_key: str = "", only_written: bool = False) -> str:
+    """What `write` reads from a stage with rows that move: deleted where they are, inserted where they go.
+
+    The number of the stage's row ties the two halves together. Deletes come first, so that one row may go where
+    another one of its key leaves.
     """
     columns = ", ".join(map(quote, target.columns))
-    number = ', rowid AS "__row"' if numbered or moves else ""
-    chosen = f"SELECT *{number} FROM {STAGE}" if number else f"SELECT * FROM {STAGE}"
-    condition = f" WHERE {OP} IN ('upsert', 'insert', 'delete')" if some_without_op else ""
-    chosen += condition + one_per_key
-    row = ', "__row"' if number else ""
-    if not moves:
-        return f"SELECT {columns}, {OP}, {KEY}, {PATH}{row} FROM ({chosen})"
     return (
-        f"WITH chosen AS ({chosen}) SELECT * FROM (\n"
-        f"SELECT {columns}, {OP}, {KEY}, coalesce({NEW_PATH}, {PATH}) AS {PATH}{row} FROM chosen UNION ALL\n"
-        f"SELECT {columns}, 'delete' AS {OP}, {KEY}, {PATH}{row} FROM chosen "
-        f"WHERE {NEW_PATH} IS NOT NULL)\n"
-        f"ORDER BY {OP} <> 'delete'"
+        f"WITH chosen AS MATERIALIZED ({_chosen(True, one_per_key, only_written)})\n"
+        f"SELECT {columns}, {OP}, {KEY}, {PATH}{_NUMBER} FROM chosen WHERE {OP} = 'delete' UNION ALL\n"
+        f"SELECT {columns}, 'delete', {KEY}, {PATH}{_NUMBER} FROM chosen WHERE {NEW_PATH} IS NOT NULL UNION ALL\n"
+        f"SELECT {columns}, {OP}, {KEY}, coalesce({NEW_PATH}, {PATH}){_NUMBER} FROM chosen WHERE {OP} <> 'delete'"
     )
+
+
+_NUMBER = ', "__row"'
+
+
+def _chosen(numbered: bool, one_per_key: str, only_written: bool) -> str:
+    number = ', rowid AS "__row"' if numbered else ""
+    condition = f" WHERE {OP} IN ('upsert', 'insert', 'delete')" if only_written else ""
+    return f"SELECT *{number} FROM {STAGE}{condition}{one_per_key}"
 
 
 def one_per_key(target: Target, duplicates: str) -> str:

@@ -12,6 +12,7 @@ from lakesql.sql.lexer import split
 from lakesql.sql.merge_into import STAGE, Compiled, compile_delete, compile_merge, compile_update
 from lakesql.sql.merge_names import Target
 from lakesql.sql.nodes import Delete, Merge, Update
+from lakesql.sql.stage import MOVES
 from lakesql.sql.statements import parse
 
 COLUMNS = {"id": "BIGINT", "name": "VARCHAR", "fare": "DOUBLE", "ts": "BIGINT", "city": "VARCHAR"}
@@ -56,7 +57,7 @@ class Database:
         """What the checks find, with the keys filled in."""
         self.stage(plan)
         found = []
-        for check in plan.checks:
+        for check in (*plan.checks, *plan.move_checks):
             keys = [k for (k,) in self.con.execute(check.sql).fetchall()]
             if keys:
                 found.append(check.message.replace("{keys}", "; ".join(keys)))
@@ -86,7 +87,9 @@ INCOMING = [
 def test_statement_compiles_to_the_golden_select(path, regold):
     statement, _, rest = path.read_text(encoding="utf-8").partition("\n=====\n")
     plan = compiled(statement)
-    parts = [plan.stage_sql, plan.rows_sql, *(f"{c.sql}\n-- {c.message}" for c in plan.checks)]
+    checks = (*plan.checks, *plan.move_checks)
+    parts = [plan.stage_sql, plan.rows_sql, plan.moving_rows_sql, *(f"{c.sql}\n-- {c.message}" for c in checks)]
+    parts = [part for part in parts if part]
     now = "\n-----\n".join(parts) + "\n"
     if regold:
         path.write_text(f"{statement}\n=====\n{now}", encoding="utf-8")
@@ -300,7 +303,9 @@ def test_update_of_a_partition_column_deletes_the_row_there_and_inserts_it_here(
     database = Database(STORED, [(1, "uno", 1.0, 20, "la", "u"), (2, "dos", 2.0, 20, "ny", "u")])
     assert database.complaints(plan) == []
     database.stage(plan)
-    written = database.con.execute(f"SELECT __op, id, _hoodie_partition_path, __row FROM ({plan.rows_sql})").fetchall()
+    written = database.con.execute(
+        f"SELECT __op, id, _hoodie_partition_path, __row FROM ({plan.moving_rows_sql})"
+    ).fetchall()
     assert written[0][:3] == ("delete", 1, "city=sf")
     assert sorted(written[1:], key=lambda row: row[1])[0] == ("upsert", 1, "city=la", written[0][3])
     assert sorted(written[1:], key=lambda row: row[1])[1][:3] == ("upsert", 2, "city=ny")
@@ -310,7 +315,8 @@ def test_late_update_of_a_partition_column_stays_where_it_is():
     plan = compiled("MERGE INTO trips t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *")
     database = Database(STORED, [(1, "uno", 1.0, 5, "la", "u")])
     database.stage(plan)
-    assert database.con.execute(f"SELECT __op, _hoodie_partition_path FROM ({plan.rows_sql})").fetchall() == [
+    assert database.con.execute(MOVES).fetchall() == []
+    assert database.con.execute(f"SELECT __op, _hoodie_partition_path FROM ({plan.moving_rows_sql})").fetchall() == [
         ("upsert", "city=sf")
     ]
 
