@@ -189,11 +189,11 @@ def _stage(
     """
     con = session.con
     with transaction(con) as number:
-        state = session.instance.snapshot(session.require_path(statement.target), number)
-        state, target, plan = compiled(statement, state)
+        seen = session.instance.snapshot(session.require_path(statement.target), number)
+        state, target, plan = compiled(statement, seen)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
         moves = bool(plan.moving_rows_sql) and bool(con.execute(MOVES).fetchall())
-        for check in (*plan.checks, *(plan.move_checks if moves else ())):
+        for check in plan.checks + plan.move_checks if moves else plan.checks:
             if not (fates and check.fate):
                 _refuse(check, con.execute(check.sql).fetchall())
         return (plan.moving_rows_sql if moves else plan.rows_sql), state, target
