@@ -98,7 +98,7 @@ def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Me
         item = dialect.from_item(spelled.source.sql) if spelled.spark else spelled.source.sql
         ctes = dialect.ctes(spelled.ctes) if spelled.spark and spelled.ctes else spelled.ctes
         source = session.con.sql(f"{ctes} SELECT * FROM {item} LIMIT 0").to_arrow_table().schema
-        evolves = spelled.evolves or evolve.wanted(session)
+        evolves = spelled.evolves or evolve.wanted(session, state)
         wider = evolve.for_merge(state, spelled, source) if evolves else state
         target = replace(_target(session, wider, spelled.target[-1]), evolves=evolves)
         return wider, target, compile_merge(spelled, target, source.names, _policy(session), numbered, fates)
@@ -252,7 +252,7 @@ def insert(session: Session, statement: Insert) -> Changed:
     partitions = _static_partition(session, statement, state) if statement.overwrite else ()
     returning = Returning(session, statement, statement.target[-1])
     if returning.observer:
-        rows = f'SELECT *, row_number() OVER () AS "__row" FROM ({rows})'
+        rows = f'SELECT *, row_number() OVER () AS "__lakesql_number" FROM ({rows})'
     with our_errors(session):
         result = write(
             session.con,
@@ -290,7 +290,7 @@ def explain_insert(session: Session, statement: Insert, fates: bool) -> pa.Table
                 con.execute(
                     f"CREATE OR REPLACE TEMP TABLE {STAGE} AS SELECT {', '.join(typed)} FROM ({rows})"
                 ).fetchall()
-                rows = f'SELECT *, rowid AS "__row" FROM {STAGE}'
+                rows = f'SELECT *, rowid AS "__lakesql_number" FROM {STAGE}'
             files = preview(
                 con,
                 state,
@@ -327,7 +327,7 @@ def _insert_rows(session: Session, statement: Insert, state: TableState) -> tupl
     statement = _in_duckdb(statement) if statement.spark else statement
     query = f"{statement.ctes} SELECT * FROM ({_defaults_as_null(statement.source.sql)})"
     given = described(session, query)
-    if evolve.wanted(session):
+    if evolve.wanted(session, state):
         source = session.con.sql(f"SELECT * FROM ({query}) LIMIT 0").to_arrow_table().schema
         state = evolve.for_insert(state, statement, source)
     fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}

@@ -143,6 +143,7 @@ class Connection:
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()
+            session.con.unregister(_ANSWER)
             self._finished = False
         script = rewrite(text, session.path_of)
         pieces = split(script)

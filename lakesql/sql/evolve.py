@@ -19,9 +19,10 @@ from lakesql.table.state import TableState
 RECONCILE = "hoodie.datasource.write.reconcile.schema"
 
 
-def wanted(session: Session) -> bool:
-    """Whether a setting asks for new columns."""
-    return any(session.settings.get(key, "").lower() == "true" for key in (EVOLVE, RECONCILE))
+def wanted(session: Session, state: TableState) -> bool:
+    """Whether a setting, of the session or stored with the table, asks for new columns."""
+    settings = session.write_settings(state.config.properties) | session.settings
+    return any(settings.get(key, "").lower() == "true" for key in (EVOLVE, RECONCILE))
 
 
 def for_merge(state: TableState, statement: Merge, source: pa.Schema) -> TableState:

@@ -147,7 +147,7 @@ def compile_delete(statement: Delete, target: Target, numbered: bool = False) ->
     kept = [c for c in target.columns if c in target.key_fields or c in target.partition_fields]
     fields = [f"{alias}.{quote(c)} AS {quote(c)}" for c in kept]
     select = _simple_select(target, delete.ctes, alias, delete.where, fields, "delete")
-    number = ', rowid AS "__row"' if numbered else ""
+    number = ', rowid AS "__lakesql_number"' if numbered else ""
     return Compiled(select, (), f"SELECT *{number} FROM {STAGE}")
 
 

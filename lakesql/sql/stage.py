@@ -74,20 +74,29 @@ def duplicate_checks(target: Target, updates: bool, inserts: bool) -> Iterator[C
     policies = f"Make the source unique, or SET {DUPLICATES} = 'first', 'last' or 'ordering'."
     shown = _shown(target)
     if updates:
+        rows = f"{STAGE} WHERE {OP} IN ('upsert', 'delete') AND {ROW} IS NOT NULL"
         yield Check(
-            f"SELECT any_value({shown}) FROM {STAGE} WHERE {OP} IN ('upsert', 'delete') AND {ROW} IS NOT NULL "
-            f"GROUP BY {KEY}, {PATH} HAVING count(DISTINCT {ROW}) > 1 {_LIMIT}",
+            _several(rows, (KEY, PATH), shown),
             f"{target.name}: several source rows match the same row of the table: {{keys}}. {policies}",
             "duplicate",
         )
     if target.key_fields and inserts:
         present = " AND ".join(f"{quote(f)} IS NOT NULL" for f in target.key_fields)
         yield Check(
-            f"SELECT any_value({shown}) FROM {STAGE} WHERE {OP} = 'insert' AND {present} "
-            f"GROUP BY {', '.join(identity(target))} HAVING count(*) > 1 {_LIMIT}",
+            _several(f"{STAGE} WHERE {OP} = 'insert' AND {present}", identity(target), shown),
             f"{target.name}: several source rows would insert the same key: {{keys}}. {policies}",
             "duplicate",
         )
+
+
+def _several(rows: str, same: Sequence[str], shown: str) -> str:
+    """Shows rows that agree in the columns `same`. Their text is made only for those: at 5M rows a fifth of the time."""
+    fields = ", ".join(same)
+    agree = " AND ".join(f"s.{f} IS NOT DISTINCT FROM d.{f}" for f in same)
+    return (
+        f"SELECT DISTINCT {shown} FROM (SELECT * FROM {rows}) s "
+        f"SEMI JOIN (SELECT {fields} FROM {rows} GROUP BY {fields} HAVING count(*) > 1) d ON {agree} {_LIMIT}"
+    )
 
 
 def error_check(target: Target) -> Check:
@@ -171,11 +180,11 @@ def moving_rows_sql(target: Target, one_per_key: str = "", only_written: bool = 
     )
 
 
-_NUMBER = ', "__row"'
+_NUMBER = ', "__lakesql_number"'
 
 
 def _chosen(numbered: bool, one_per_key: str, only_written: bool) -> str:
-    number = ', rowid AS "__row"' if numbered else ""
+    number = ', rowid AS "__lakesql_number"' if numbered else ""
     condition = f" WHERE {OP} IN ('upsert', 'insert', 'delete')" if only_written else ""
     return f"SELECT *{number} FROM {STAGE}{condition}{one_per_key}"
 

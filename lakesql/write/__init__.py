@@ -74,7 +74,7 @@ def write(
     """Write the rows that `rows_sql` gives on `con`.
 
     Columns by name: the table's (missing ones NULL), optionally `__op` (upsert, insert, delete; NULL: as `operation`
-    says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL), `__row`
+    says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL), `__lakesql_number`
     (BIGINT, the number of a row; see `outcome`).
     `operation` is a key of VERBS, `settings` have Hudi's names. `partitions`: partition paths that insert_overwrite or
     delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`, so

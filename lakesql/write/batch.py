@@ -6,7 +6,7 @@ nothing is written before every row has been checked. Its columns are the table'
     __lakesql_op    TINYINT   UPSERT, INSERT, DELETE (unconditional) or MARKED (a delete compared by ordering value)
     __lakesql_key   VARCHAR   record key; NULL only where the table generates keys
     __lakesql_part  VARCHAR   partition path
-    __lakesql_row   BIGINT    the number that the row came with, when the rows have a column `__row`
+    __lakesql_number BIGINT   the number that the row came with, when the rows have a column `__lakesql_number`
 
 `rowid` is the place of a row in the input. In-batch reduction follows hudi-format 5.6 with the rule of 5.3: a commit
 time delete voids what came before it, then the largest ordering value wins, ties go to the later row.
@@ -27,7 +27,7 @@ from lakesql.table.state import TableState
 from lakesql.write.plan import BATCH, DELETE, INSERT, MARKED, NUMBER, UPSERT
 
 _OPS = {"upsert": UPSERT, "insert": INSERT, "delete": DELETE}
-_KEY, _PARTITION, _OP, _ROW = "_hoodie_record_key", "_hoodie_partition_path", "__op", "__row"
+_KEY, _PARTITION, _OP = "_hoodie_record_key", "_hoodie_partition_path", "__op"
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -75,7 +75,7 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
     rows = _check(con, state, rules)
     dropped = _reduce(con, rules) if rules.combine else 0
     partitions = con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall()
-    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions), _ROW in given)
+    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions), NUMBER in given)
 
 
 def _described(con: Connection, rows_sql: str) -> dict[str, str]:
@@ -90,7 +90,7 @@ def _sources(state: TableState, given: Mapping[str, str], rules: Rules) -> dict[
         if name.lower() in by_name:
             raise TableError(f"{state.path}: the rows have the column {name} twice. Give each column once.")
         by_name[name.lower()] = name
-    special = {c.lower() for c in META_COLUMNS} | {_OP, _ROW}
+    special = {c.lower() for c in META_COLUMNS} | {_OP, NUMBER}
     known = {c.lower() for c in state.schema.names}
     unknown = [name for name in given if name.lower() not in known | special]
     if unknown:
@@ -141,8 +141,8 @@ def _select_sql(
         column = quote(names[name]) if name in names else "NULL"
         fields.append(f"CAST({column} AS VARCHAR) AS {quote('__lakesql_given' + name)}")
     columns = ", ".join(quote(c) for c in state.schema.names)
-    if _ROW in given:
-        fields.append(f"{quote(_ROW)} AS {NUMBER}")
+    if NUMBER in given:
+        fields.append(NUMBER)
         columns += f", {NUMBER}"
     key = _key_sql(state, sources, rules, options)
     part = (

@@ -1,6 +1,6 @@
 """What becomes of the rows of a batch, told row by row; and rows that stand or fall together.
 
-Only for a batch whose rows came with numbers (`__row`). The answer is a query, valid until the write ends, over the
+Only for a batch whose rows came with numbers (`__lakesql_number`). The answer is a query, valid until the write ends, over the
 tagged batch: nothing is computed unless somebody asks. Two rows of one number are the halves of a move, a delete in
 one partition and an insert in another: they count as one update, and must not be parted.
 """

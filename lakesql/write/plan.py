@@ -10,7 +10,7 @@ CREATE, REWRITE, APPEND = "create", "rewrite", "append"
 BATCH, FATE = "__lakesql_batch", "__lakesql_fate"
 """TEMP tables of the caller's connection: the rows (`batch`), and what becomes of them (`tag`)."""
 
-NUMBER = "__lakesql_row"
+NUMBER = "__lakesql_number"
 """The column of BATCH that says which row of the input it was; two rows of one number stand or fall together."""
 
 UPSERT, INSERT, DELETE, MARKED = range(4)

@@ -112,3 +112,24 @@ def test_mistake_in_returning_is_found_before_anything_is_written(trips, item, e
         trips.sql(f"DELETE FROM trips RETURNING {item}")
     assert message in str(caught.value)
     assert all_rows(trips) == AB
+
+
+def test_answer_leaves_nothing_behind_and_may_be_given_up(trips):
+    trips.execute("INSERT INTO trips SELECT 'n' || i, i, 1, 'x' FROM range(5000) r(i) RETURNING id")
+    assert len(trips.fetchmany(3)) == 3
+    assert "__lakesql_answer" not in [row[0] for row in trips.sql("SHOW TABLES").fetchall()]
+    assert trips.execute("DELETE FROM trips WHERE city = 'x' RETURNING id").fetchone() is not None
+    assert all_rows(trips) == AB
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_table_without_keys_returns_its_rows_too(con, kind):
+    con.sql(f"CREATE TABLE t (name STRING, v BIGINT) USING hudi TBLPROPERTIES (type = '{kind}')")
+    assert rows(con, "INSERT INTO t VALUES ('x', 1), ('x', 1), ('y', 2) RETURNING *") == [("x", 1), ("x", 1), ("y", 2)]
+    assert rows(con, "UPDATE t SET v = v + 1 WHERE name = 'x' RETURNING v, old.v") == [(2, 1), (2, 1)]
+    assert rows(con, "DELETE FROM t RETURNING name") == [("x",), ("x",), ("y",)]
+
+
+def test_key_that_the_table_has_twice_is_returned_twice(trips):
+    trips.sql("INSERT INTO trips VALUES ('a', 5, 10, 'sf')")
+    assert rows(trips, "DELETE FROM trips WHERE id = 'a' RETURNING v") == [(1,), (5,)]
