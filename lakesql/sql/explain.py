@@ -50,7 +50,7 @@ def merge_fates_sql(con: duckdb.DuckDBPyConnection, told: Outcome, target: Targe
     return f"""
         SELECT s.{ROW} AS source_row, coalesce(v.key, s.{KEY}, s.own_key) AS record_key,
                coalesce(v.part, s.{PATH}, CASE WHEN {known} THEN s.own_path END) AS partition_path,
-               {fate} AS fate, s.{CLAUSE} AS clause
+               {fate} AS fate, CAST(s.{CLAUSE} AS BIGINT) AS clause
         FROM (SELECT *, rowid AS place, {target.key_sql} AS own_key, {target.path_sql} AS own_path,
                      {twins}{", ".join(same_key(target))}) AS twins FROM {STAGE}) s
         LEFT JOIN ({versions_sql(con, told)}) v ON v.number = s.place

@@ -1,5 +1,6 @@
 """Updates of partition columns: the row leaves one partition and arrives in another, in one commit."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -79,6 +80,43 @@ def test_move_below_a_newer_delete_is_refused_and_the_row_stays(con):
         con.sql("UPDATE t SET city = 'sf' WHERE id = 'a'")
     assert "Nothing was written" in str(caught.value)
     assert con.sql("SELECT id, city FROM t ORDER BY ALL").fetchall() == [("a", "ny"), ("z", "sf")]
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("first", (5, "ny")), ("last", (7, "rio")), ("ordering", (6, "la"))])
+def test_duplicate_policy_decides_where_a_row_goes(trips, policy, kept):
+    trips.sql(f"SET lakesql.merge.duplicates = {policy}")
+    trips.sql(
+        "MERGE INTO trips t USING (VALUES ('a', 5, 20, 'ny'), ('a', 6, 30, 'la'), ('a', 7, 25, 'rio')) s(id, v, ts, city) "
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+    )
+    assert all_rows(trips, columns="id, v, city") == [("a", *kept), ("b", 2, "ny")]
+
+
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+def test_only_another_partition_path_is_a_move(tmp_path, type_):
+    lakesql.create_table(
+        str(tmp_path / "events"),
+        pa.schema([("id", pa.string()), ("tick", pa.int64())]),
+        type=type_,
+        primary_key=["id"],
+        partitioned_by=["tick"],
+        properties={
+            "hoodie.table.keygenerator.type": "TIMESTAMP",
+            "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+            "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+        },
+    )
+    with lakesql.connect(warehouse=str(tmp_path)) as con:
+        con.sql("INSERT INTO events VALUES ('a', 1700000000000), ('b', 1700000000000)")
+        assert [r[2] for r in con.sql("EXPLAIN UPDATE events SET tick = tick + 1000").fetchall()] == [
+            "append" if type_ == "mor" else "rewrite"
+        ]
+        con.sql("UPDATE events SET tick = tick + CASE id WHEN 'a' THEN 1000 ELSE 86400000 END")
+        assert con.last_result.rows_updated == 2
+        assert all_rows(con, "events", "id, tick, _hoodie_partition_path") == [
+            ("a", 1700000001000, "tick=2023-11-14"),
+            ("b", 1700086400000, "tick=2023-11-15"),
+        ]
 
 
 @pytest.mark.parametrize("kind", PARTITIONED, ids=str)
