@@ -97,11 +97,14 @@ def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Me
     def compiled(spelled: Merge, state: TableState) -> tuple[TableState, Target, Compiled]:
         item = dialect.from_item(spelled.source.sql) if spelled.spark else spelled.source.sql
         ctes = dialect.ctes(spelled.ctes) if spelled.spark and spelled.ctes else spelled.ctes
-        source = session.con.sql(f"{ctes} SELECT * FROM {item} LIMIT 0").to_arrow_table().schema
+        query = f"{ctes} SELECT * FROM {item}"
         evolves = spelled.evolves or evolve.wanted(session, state)
-        wider = evolve.for_merge(state, spelled, source) if evolves else state
-        target = replace(_target(session, wider, spelled.target[-1]), evolves=evolves)
-        return wider, target, compile_merge(spelled, target, source.names, _policy(session), numbered, fates)
+        if evolves:
+            source = session.con.sql(f"{query} LIMIT 0").to_arrow_table().schema
+            state = evolve.for_merge(state, spelled, source)
+        target = replace(_target(session, state, spelled.target[-1]), evolves=evolves)
+        names = list(described(session, query))
+        return state, target, compile_merge(spelled, target, names, _policy(session), numbered, fates)
 
     return compiled
 
