@@ -91,20 +91,37 @@ def as_arrow(rows):
     return pa.Table.from_pylist([{"id": k, **row} for k, row in rows.items()], pa.schema(fields))
 
 
+def versions(stored, expected):
+    """What RETURNING merge_action, id, old.v, new.v, new.city gives: the rows that differ."""
+    found = []
+    for key in {*stored, *expected}:
+        old, new = stored.get(key), expected.get(key)
+        if old != new:
+            action = "INSERT" if old is None else "DELETE" if new is None else "UPDATE"
+            found.append((action, key, old and old["v"], new and new["v"], new and new["city"]))
+    return sorted(found, key=repr)
+
+
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored=keyed, source=keyed, clauses=clause_lists())
-def test_merge_leaves_the_rows_of_a_merge_row_by_row(kind, tmp_path_factory, stored, source, clauses):
+def test_merge_leaves_and_returns_the_rows_of_a_merge_row_by_row(kind, tmp_path_factory, stored, source, clauses):
     with lakesql.connect(warehouse=str(tmp_path_factory.mktemp("lake"))) as con:
         table(con, kind)
         before, incoming = as_arrow(stored), as_arrow(source)  # noqa: F841  sources of the statements
         con.sql("INSERT INTO t SELECT * FROM before")
         whens = " ".join(f"WHEN {k}{f' AND {c}' if c else ''} THEN {a}" for k, c, a in clauses)
-        con.sql(f"MERGE INTO t USING incoming s ON t.id = s.id {whens}")
+        sql = f"MERGE INTO t USING incoming s ON t.id = s.id {whens}"
+        fates = [row[3] for row in con.sql(f"EXPLAIN (FATES) {sql}").fetchall()]
+        returned = con.sql(f"{sql} RETURNING merge_action, id, old.v, new.v, new.city").fetchall()
         expected = merged(stored, source, clauses)
         assert all_rows(con, "t", "id, v, ts, city") == sorted(
             ((k, row["v"], row["ts"], row["city"]) for k, row in expected.items()), key=lambda r: r[0]
         )
+        changes = versions(stored, expected)
+        assert sorted(returned, key=repr) == changes
+        words = {"inserted": "INSERT", "deleted": "DELETE", "updated": "UPDATE", "moved": "UPDATE"}
+        assert sorted(words[f] for f in fates if f in words) == sorted(change[0] for change in changes)
 
 
 def test_error_clause_stops_the_statement_and_names_the_rows(trips):

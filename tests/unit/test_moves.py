@@ -120,12 +120,12 @@ def test_only_another_partition_path_is_a_move(tmp_path, type_):
 
 
 @pytest.mark.parametrize("kind", PARTITIONED, ids=str)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from("abc"), st.sampled_from(["sf", "ny", "la"]), st.sampled_from([0, 1, -1])),
         min_size=1,
-        max_size=5,
+        max_size=4,
     )
 )
 def test_moves_equal_a_dict(kind, tmp_path_factory, steps):
