@@ -91,7 +91,7 @@ def compile_merge(
     if not moved:
         return Compiled(select, checks, rows)
     inserts = any(a.clause.action == "insert" for a in actions)
-    moves = tuple(stage.move_checks(target, inserts))
+    moves = tuple(stage.move_checks(target, inserts, chosen[0]))
     return Compiled(select, checks, rows, moves, stage.moving_rows_sql(target, *chosen))
 
 

@@ -119,10 +119,11 @@ def rekeyed_check(target: Target) -> Check:
     )
 
 
-def move_checks(target: Target, inserts: bool) -> Iterator[Check]:
+def move_checks(target: Target, inserts: bool, one_per_key: str = "") -> Iterator[Check]:
     """A row that moves to a partition that has its key already, or gets it by the same statement."""
-    arriving = f"SELECT *, {NEW_PATH} AS place FROM {STAGE} WHERE {NEW_PATH} IS NOT NULL"
-    leaving = f"SELECT {KEY}, {PATH} FROM {STAGE} WHERE {OP} = 'delete' OR {NEW_PATH} IS NOT NULL"
+    chosen = f"({_chosen(False, one_per_key, only_written=True)})"
+    arriving = f"SELECT *, {NEW_PATH} AS place FROM {chosen} WHERE {NEW_PATH} IS NOT NULL"
+    leaving = f"SELECT {KEY}, {PATH} FROM {chosen} WHERE {OP} = 'delete' OR {NEW_PATH} IS NOT NULL"
     advice = "DELETE one of them first."
     yield Check(
         f"SELECT {_shown(target)} FROM ({arriving}) s "
@@ -131,15 +132,14 @@ def move_checks(target: Target, inserts: bool) -> Iterator[Check]:
         f"{target.name}: UPDATE would move rows to a partition that has their key already: {{keys}}. {advice}",
     )
     yield Check(
-        f"SELECT any_value({_shown(target)}) FROM ({arriving}) GROUP BY {KEY}, place "
-        f"HAVING count(DISTINCT {PATH}) > 1 {_LIMIT}",
+        f"SELECT any_value({_shown(target)}) FROM ({arriving}) GROUP BY {KEY}, place HAVING count(*) > 1 {_LIMIT}",
         f"{target.name}: UPDATE would move several rows of one key to the same partition: {{keys}}. {advice}",
     )
     if inserts and target.key_fields:
         same = " AND ".join(f"i.{f} IS NOT DISTINCT FROM s.{f}" for f in identity(target))
         yield Check(
             f"SELECT {_shown(target)} FROM ({arriving}) s "
-            f"SEMI JOIN (SELECT * FROM {STAGE} WHERE {OP} = 'insert') i ON {same} {_LIMIT}",
+            f"SEMI JOIN (SELECT * FROM {chosen} WHERE {OP} = 'insert') i ON {same} {_LIMIT}",
             f"{target.name}: UPDATE would move rows to where an INSERT of the same statement puts their key: {{keys}}. "
             "Leave one of them out.",
         )

@@ -39,7 +39,7 @@ class Batch:
     rows: int
     rows_dropped: int  # lost against another row of the same key in this batch
     partitions: tuple[str, ...]
-    numbered: bool = False  # the rows came with numbers: `__lakesql_row` of the batch
+    numbered: bool = False  # the rows came with numbers: `__lakesql_number` of the batch
 
 
 @dataclass(frozen=True, slots=True)

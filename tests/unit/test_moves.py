@@ -68,6 +68,23 @@ def test_move_onto_another_row_of_the_key_is_refused_unless_that_one_leaves(trip
     assert all_rows(trips) == [("a", 1, 10, "ny"), ("a", 3, 10, "sf"), AB[1]]
 
 
+def test_rows_that_share_a_key_do_not_become_one_by_moving(trips):
+    trips.sql("INSERT INTO trips VALUES ('a', 3, 10, 'sf')")
+    with pytest.raises(TableError, match="would move several rows of one key to the same partition: id=a, city=la"):
+        trips.sql("UPDATE trips SET city = 'la' WHERE id = 'a'")
+    assert [row[:2] for row in all_rows(trips)] == [("a", 1), ("a", 3), ("b", 2)]
+
+
+def test_source_row_that_the_policy_drops_moves_nothing(trips):
+    trips.sql("INSERT INTO trips VALUES ('a', 3, 10, 'rio')")
+    trips.sql("SET lakesql.merge.duplicates = 'last'")
+    trips.sql(
+        "MERGE INTO trips t USING (VALUES ('a', 'rio'), ('a', 'la')) s(id, city) ON t.id = s.id AND t.v = 1 "
+        "WHEN MATCHED THEN UPDATE SET city = s.city"
+    )
+    assert all_rows(trips) == [("a", 1, 10, "la"), ("a", 3, 10, "rio"), AB[1]]
+
+
 def test_move_below_a_newer_delete_is_refused_and_the_row_stays(con):
     con.sql(
         "CREATE TABLE t (id STRING, ts BIGINT, city STRING) USING hudi PARTITIONED BY (city) "
