@@ -1,80 +1,142 @@
-"""MERGE, UPDATE, DELETE, INSERT and TRUNCATE run: rows are made by DuckDB on the user's connection, `write` does
-the rest.
+"""MERGE, UPDATE, DELETE, INSERT and TRUNCATE run, or explained: rows are made by DuckDB on the user's connection, `write`
+does the rest.
 
 MERGE, UPDATE and DELETE first put their rows into a TEMP table inside a transaction of the connection, so that the
 target and every other mention of the table in the statement are one snapshot, check them, and hand them to `write`
-together with that snapshot: a file group that another writer changed meanwhile is a conflict, not a lost update.
-INSERT needs no snapshot, its query goes to `write` as it is.
-
-A statement is taken as DuckDB's; when DuckDB does not know its syntax or a function in it, it is taken as Spark's,
-and the first error counts if that fails too. Nothing has been written at that point.
+together with that snapshot: a file group that another writer changed meanwhile is a conflict, not a lost update. INSERT needs no snapshot, its query
+goes to `write` as it is.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.format.avro import META_COLUMNS
-from lakesql.sql import dialect
-from lakesql.sql.merge_into import DUPLICATES, STAGE, Compiled, compile_delete, compile_merge, compile_update
-from lakesql.sql.merge_names import Target, require_plain_keys
+from lakesql.sql import dialect, evolve, explain
+from lakesql.sql.lexer import tokens
+from lakesql.sql.merge_into import compile_delete, compile_merge, compile_update
+from lakesql.sql.merge_names import EVOLVE, Target, require_plain_keys
 from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
 from lakesql.sql.options import INSERT_OPERATION
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
+from lakesql.sql.results import Changed
+from lakesql.sql.returning import Returning
 from lakesql.sql.session import Session
-from lakesql.table.exact import exact_cast, refusal
-from lakesql.table.keys import partition_path_sql
+from lakesql.sql.spellings import Spelled, described, either_spelling, first_lines, our_errors
+from lakesql.sql.stage import DUPLICATES, KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled
+from lakesql.table.exact import exact_cast
+from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
-from lakesql.write import WriteResult, write
+from lakesql.write import Outcome, WriteResult, preview, write
 
 _WRITE_OPERATION = "hoodie.datasource.write.operation"
 _INSERT_OPERATIONS = ("insert", "upsert", "bulk_insert")
+_OVERWRITE_OPERATIONS = ("insert_overwrite", "insert_overwrite_table")
 _OVERWRITE_MODES = ("hoodie.datasource.overwrite.mode", OVERWRITE_MODE)
+_DUPLICATE_POLICY = "hoodie.datasource.insert.dup.policy"
 
-Spelled = TypeVar("Spelled", Merge, Update, Delete, Insert)
-Result = TypeVar("Result")
+Compile = Callable[[Spelled, TableState], tuple[TableState, Target, Compiled]]
+"""A statement in DuckDB's or Spark's spelling, on a state of its table. The state has the columns that it adds."""
 
 
-def merge(session: Session, statement: Merge) -> WriteResult:
+def merge(session: Session, statement: Merge) -> Changed:
     """Run a MERGE; see `merge_into` for what it means."""
-    duplicates = session.settings.get(DUPLICATES, "error").lower()
+    compiled = _merge_compiler(session, bool(statement.returning), False)
+    return _staged(session, statement, compiled, "upsert", statement.alias)
 
-    def compiled(spelled: Merge, target: Target) -> Compiled:
+
+def update(session: Session, statement: Update) -> Changed:
+    """Run an UPDATE."""
+    compiled = _update_compiler(session, bool(statement.returning))
+    return _staged(session, statement, compiled, "upsert", statement.alias)
+
+
+def delete(session: Session, statement: Delete) -> Changed:
+    """Run a DELETE."""
+    compiled = _delete_compiler(session, bool(statement.returning))
+    return _staged(session, statement, compiled, "delete", statement.alias)
+
+
+def explain_merge(session: Session, statement: Merge, fates: bool) -> pa.Table:
+    """What a MERGE would do."""
+    compiled = _merge_compiler(session, fates, fates)
+    policy = _policy(session)
+    return _explained(
+        session,
+        statement,
+        compiled,
+        "upsert",
+        fates,
+        lambda told, target: explain.merge_fates_sql(session.con, told, target, policy),
+    )
+
+
+def explain_update(session: Session, statement: Update, fates: bool) -> pa.Table:
+    """What an UPDATE would do."""
+    compiled = _update_compiler(session, fates, fates)
+    return _explained(session, statement, compiled, "upsert", fates, _simple_fates(session))
+
+
+def explain_delete(session: Session, statement: Delete, fates: bool) -> pa.Table:
+    """What a DELETE would do."""
+    return _explained(session, statement, _delete_compiler(session, fates), "delete", fates, _simple_fates(session))
+
+
+def _simple_fates(session: Session) -> Callable[[Outcome, Target], str]:
+    return lambda told, _: explain.simple_fates_sql(session.con, told, KEY, PATH)
+
+
+def _policy(session: Session) -> str:
+    return session.settings.get(DUPLICATES, "error").lower()
+
+
+def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Merge]:
+    def compiled(spelled: Merge, state: TableState) -> tuple[TableState, Target, Compiled]:
         item = dialect.from_item(spelled.source.sql) if spelled.spark else spelled.source.sql
         ctes = dialect.ctes(spelled.ctes) if spelled.spark and spelled.ctes else spelled.ctes
-        columns = _described(session, f"{ctes} SELECT * FROM {item}")
-        return compile_merge(spelled, target, list(columns), duplicates)
+        query = f"{ctes} SELECT * FROM {item}"
+        evolves = spelled.evolves or evolve.wanted(session, state)
+        if evolves:
+            source = session.con.sql(f"{query} LIMIT 0").to_arrow_table().schema
+            state = evolve.for_merge(state, spelled, source)
+        target = replace(_target(session, state, spelled.target[-1]), evolves=evolves)
+        names = list(described(session, query))
+        return state, target, compile_merge(spelled, target, names, _policy(session), numbered, fates)
 
-    return _staged(session, statement, compiled, "upsert")
-
-
-def update(session: Session, statement: Update) -> WriteResult:
-    """Run an UPDATE."""
-    return _staged(session, statement, compile_update, "upsert")
-
-
-def delete(session: Session, statement: Delete) -> WriteResult:
-    """Run a DELETE."""
-    return _staged(session, statement, compile_delete, "delete")
+    return compiled
 
 
-def _staged(
-    session: Session, statement: Spelled, compiled: Callable[[Spelled, Target], Compiled], operation: str
-) -> WriteResult:
-    path = session.require_path(statement.target)
+def _update_compiler(session: Session, numbered: bool, fates: bool = False) -> Compile[Update]:
+    def compiled(spelled: Update, state: TableState) -> tuple[TableState, Target, Compiled]:
+        target = _target(session, state, spelled.target[-1])
+        return state, target, compile_update(spelled, target, numbered, fates)
+
+    return compiled
+
+
+def _delete_compiler(session: Session, numbered: bool) -> Compile[Delete]:
+    def compiled(spelled: Delete, state: TableState) -> tuple[TableState, Target, Compiled]:
+        target = _target(session, state, spelled.target[-1])
+        return state, target, compile_delete(spelled, target, numbered)
+
+    return compiled
+
+
+def _staged(session: Session, statement: Spelled, compiled: Compile[Spelled], operation: str, alias: str) -> Changed:
+    """Run a statement through its stage."""
     con = session.con
     try:
-        rows_sql, unchanged, state = _either_spelling(
-            session, statement, lambda spelled: _stage(session, path, spelled, compiled)
+        rows_sql, unchanged, state, _ = either_spelling(
+            session, statement, lambda spelled: _stage(session, spelled, compiled, False)
         )
         settings = session.write_settings(state.config.properties)
-        with _our_errors(session, statement.target[-1]):
+        returning = Returning(session, statement, alias)
+        with our_errors(session, statement.target[-1]):
             result = write(
                 con,
                 state,
@@ -83,32 +145,74 @@ def _staged(
                 settings=settings,
                 reads_table=True,
                 clock=session.clock,
+                observe=returning.observer,
             )
-        return replace(result, rows_ignored=result.rows_ignored + unchanged)
+        return Changed(replace(result, rows_ignored=result.rows_ignored + unchanged), returning.table)
+    finally:
+        con.execute(f"DROP TABLE IF EXISTS {STAGE}")
+
+
+def _explained(
+    session: Session,
+    statement: Spelled,
+    compiled: Compile[Spelled],
+    operation: str,
+    fates: bool,
+    fates_sql: Callable[[Outcome, Target], str],
+) -> pa.Table:
+    """The plan of a statement, or its fates; nothing is written."""
+    con = session.con
+    found: list[pa.Table] = []
+    try:
+        rows_sql, _, state, target = either_spelling(
+            session, statement, lambda spelled: _stage(session, spelled, compiled, fates)
+        )
+
+        def observe(told: Outcome) -> None:
+            found.append(con.sql(fates_sql(told, target)).to_arrow_table())
+
+        settings = session.write_settings(state.config.properties)
+        with our_errors(session, statement.target[-1]):
+            files = preview(
+                con,
+                state,
+                rows_sql,
+                operation=operation,
+                settings=settings,
+                observe=observe if fates else None,
+            )
+        return found[0] if fates else explain.plan_table(files)
     finally:
         with suppress(duckdb.Error):  # TEMP, and made anew by the next statement
             con.execute(f"DROP TABLE IF EXISTS {STAGE}")
 
 
 def _stage(
-    session: Session, path: str, statement: Spelled, compiled: Callable[[Spelled, Target], Compiled]
-) -> tuple[str, int, TableState]:
+    session: Session, statement: Spelled, compiled: Compile[Spelled], fates: bool
+) -> tuple[str, int, TableState, Target]:
     """Fill the stage and check it: the query that reads the rows to write, how many rows are left out because they are
-    stored as they are, and the snapshot they were made from."""
+    stored as they are, and the snapshot that they were made from.
+
+    With `fates` rows that have a fate of their own do not fail the checks, and none is left out.
+    """
     con = session.con
     with transaction(con) as number:
-        state = session.instance.snapshot(path, number)
-        target = target_of(state, statement.target[-1], session.home)
-        require_plain_keys(target)
-        plan = compiled(statement, target)
+        seen = session.instance.snapshot(session.require_path(statement.target), number)
+        state, target, plan = compiled(statement, seen)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
-        for check in plan.checks:
-            found = [str(row[0]) for row in con.execute(check.sql).fetchall()]
-            if found:
-                shown = "; ".join(found[:5]) + (" and more" if len(found) > 5 else "")
-                raise TableError(check.message.replace("{keys}", shown) + " Nothing was written.")
+        moves = bool(plan.moving_rows_sql) and bool(con.execute(MOVES).fetchall())
+        for check in plan.checks + plan.move_checks if moves else plan.checks:
+            if not (fates and check.fate):
+                _refuse(check, con.execute(check.sql).fetchall())
         unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0] if plan.unchanged_sql else 0
-    return plan.rows_sql, unchanged, state
+        return (plan.moving_rows_sql if moves else plan.rows_sql), unchanged, state, target
+
+
+def _refuse(check: Check, found: Sequence[tuple[object, ...]]) -> None:
+    """TableError when a check has found rows: it names up to SHOWN_MAX of them."""
+    if found:
+        shown = "; ".join(str(row[0]) for row in found[:SHOWN_MAX]) + (" and more" if len(found) > SHOWN_MAX else "")
+        raise TableError(check.message.replace("{keys}", shown) + " Nothing was written.")
 
 
 @contextmanager
@@ -124,89 +228,44 @@ def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[int]:
     con.execute("COMMIT")
 
 
-def target_of(state: TableState, name: str, home: str = "") -> Target:
-    """A table as the compiler sees it; its snapshot is the table function (in the schema `home`), so one transaction sees
-    one state."""
+def _target(session: Session, state: TableState, name: str) -> Target:
+    """A table as the compiler sees it; its snapshot is the table function, so one transaction sees one state."""
     config = state.config
-    return Target(
+    options = session.write_settings(config.properties)
+    added = "".join(
+        f", CAST(NULL AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c in state.added_names
+    )
+    target = Target(
         name=name,
         columns={f.name: duckdb_type(f.type, f.name) for f in state.schema},
         key_fields=config.record_key_fields,
         partition_fields=config.partition_fields,
         ordering_fields=tuple(f for f in config.ordering_fields if f in state.schema.names),
         event_time=config.merge_mode == "EVENT_TIME_ORDERING",
-        snapshot=f"SELECT * FROM {home}hudi_scan({literal(state.path)})",
+        snapshot=f"SELECT *{added} FROM {session.home}hudi_scan({literal(state.path)})",
     )
-
-
-def _either_spelling(session: Session, statement: Spelled, run: Callable[[Spelled], Result]) -> Result:
-    """Run the statement as DuckDB's, and as Spark's when DuckDB does not understand it."""
-    with _our_errors(session, statement.target[-1]):
-        try:
-            return run(statement)
-        except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
-            if statement.spark or not _not_understood(error):
-                raise
-            try:
-                return run(replace(statement, spark=True))
-            except (duckdb.Error, SQLError, Unsupported) as other:
-                if isinstance(other, TableError) or (isinstance(other, duckdb.Error) and not _not_understood(other)):
-                    raise
-                raise error from None
-
-
-def _not_understood(error: duckdb.Error) -> bool:
-    """Whether another spelling could help: syntax, or a function or type that is not DuckDB's."""
-    text = str(error)
-    unknown = ("Function with name", "Type with name", "No function matches")
-    return isinstance(error, duckdb.ParserException) or any(part in text for part in unknown)
-
-
-@contextmanager
-def _our_errors(session: Session, table: str) -> Iterator[None]:
-    """Errors of DuckDB in a statement on `table` become ours: its text, without the generated SQL around it."""
-    try:
-        yield
-    except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
-        raise SQLError(f"{table}: {_first_lines(error)} Nothing was written.") from error
-    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException) as error:
-        cause = session.cause(error)
-        if cause is not error:
-            raise cause from error
-        changed = refusal(error)
-        if changed is not None:
-            raise TableError(changed) from error
-        variable = re.search(r'Python Object "(\w+)"', str(error))
-        if variable:  # a variable of ours that DuckDB came across when it looked for the table
-            raise SQLError(f"{table}: Table with name {variable[1]} does not exist. Nothing was written.") from error
-        raise TableError(
-            f"{table}: {_first_lines(error)} Correct the rows or the expression. Nothing was written."
-        ) from error
-
-
-def _first_lines(error: duckdb.Error) -> str:
-    text = str(error).split("\n\nLINE ")[0].strip()
-    return text if text.endswith((".", "!", "?")) else text + "."
-
-
-def _described(session: Session, query: str) -> dict[str, str]:
-    """Column name -> type of a query's result. Repeated names are numbered by DuckDB."""
-    return {row[0]: row[1] for row in session.con.execute(f"DESCRIBE {query}").fetchall()}
+    require_plain_keys(target)
+    key = record_key_sql(config, state.schema, None, options) if config.record_key_fields else "NULL"
+    return replace(target, key_sql=key, path_sql=partition_path_sql(config, state.schema, options))
 
 
 # ---------------------------------------------------------------- INSERT
 
 
-def insert(session: Session, statement: Insert) -> WriteResult:
+def insert(session: Session, statement: Insert) -> Changed:
     """Run an INSERT INTO or INSERT OVERWRITE."""
     state = load(session.instance.storage(session.require_path(statement.target)))
     settings = session.write_settings(state.config.properties)
     operation = _operation(session, statement, state, settings)
-    rows = _either_spelling(session, statement, lambda spelled: _insert_rows(session, spelled, state))
-    with _our_errors(session, statement.target[-1]):
+    table = statement.target[-1]
+    rows, state = either_spelling(session, statement, lambda spelled: _insert_rows(session, spelled, state))
+    with our_errors(session, table):
         partitions = _overwritten(session, statement, state) if statement.overwrite else ()
-    with _our_errors(session, statement.target[-1]), _column_order(statement, state):
-        return write(
+    returning = Returning(session, statement, table)
+    if returning.observer:
+        rows = f'SELECT *, row_number() OVER () AS "__lakesql_number" FROM ({rows})'
+    with our_errors(session, table), _column_order(statement, state):
+        result = write(
             session.con,
             state,
             rows,
@@ -214,7 +273,9 @@ def insert(session: Session, statement: Insert) -> WriteResult:
             settings=settings,
             partitions=partitions,
             clock=session.clock,
+            observe=returning.observer,
         )
+    return Changed(result, returning.table)
 
 
 @contextmanager
@@ -232,28 +293,75 @@ def _column_order(statement: Insert, state: TableState) -> Iterator[None]:
         ) from error
 
 
+def explain_insert(session: Session, statement: Insert, fates: bool) -> pa.Table:
+    """What an INSERT would do."""
+    con = session.con
+    state = load(session.instance.storage(session.require_path(statement.target)))
+    settings = session.write_settings(state.config.properties)
+    operation = _operation(session, statement, state, settings)
+    rows, state = either_spelling(session, statement, lambda spelled: _insert_rows(session, spelled, state))
+    partitions = _overwritten(session, statement, state) if statement.overwrite else ()
+    target = _target(session, state, statement.target[-1])
+    policy = settings.get(_DUPLICATE_POLICY, "none").lower() if operation == "insert" else "none"
+    found: list[pa.Table] = []
+
+    def observe(told: Outcome) -> None:
+        sql = explain.simple_fates_sql(con, told, target.key_sql, target.path_sql, policy)
+        found.append(con.sql(sql).to_arrow_table())
+
+    try:
+        with our_errors(session, statement.target[-1]):
+            if fates:
+                given = described(session, rows)
+                typed = [f"CAST({quote(c)} AS {target.columns[_table_column(c, state)]}) AS {quote(c)}" for c in given]
+                con.execute(
+                    f"CREATE OR REPLACE TEMP TABLE {STAGE} AS SELECT {', '.join(typed)} FROM ({rows})"
+                ).fetchall()
+                rows = f'SELECT *, rowid AS "__lakesql_number" FROM {STAGE}'
+            files = preview(
+                con,
+                state,
+                rows,
+                operation=operation,
+                settings=settings,
+                partitions=partitions,
+                observe=observe if fates else None,
+            )
+        return found[0] if fates else explain.plan_table(files)
+    finally:
+        con.execute(f"DROP TABLE IF EXISTS {STAGE}")
+
+
 def _operation(session: Session, statement: Insert, state: TableState, settings: Mapping[str, str]) -> str:
     if statement.overwrite:
+        asked = session.settings.get(_WRITE_OPERATION, "").lower()
+        if asked in _OVERWRITE_OPERATIONS and not statement.partition:
+            return asked
         modes = {session.settings.get(key, "").lower() for key in _OVERWRITE_MODES}
         by_partition = bool(statement.partition) or ("dynamic" in modes and bool(state.config.partition_fields))
         return "insert_overwrite" if by_partition else "insert_overwrite_table"
     key = _WRITE_OPERATION if _WRITE_OPERATION in settings else INSERT_OPERATION
     operation = settings.get(key, "insert").lower()
+    if operation in _OVERWRITE_OPERATIONS:
+        raise SQLError(f"setting {key} = {operation!r}: write INSERT OVERWRITE to replace rows, or RESET {key}.")
     if operation not in _INSERT_OPERATIONS:
         raise SQLError(f"setting {key} = {operation!r}: INSERT INTO knows {', '.join(_INSERT_OPERATIONS)}.")
     return operation
 
 
-def _insert_rows(session: Session, statement: Insert, state: TableState) -> str:
-    """The query whose columns are the table's by name."""
+def _insert_rows(session: Session, statement: Insert, state: TableState) -> tuple[str, TableState]:
+    """The query whose columns are the table's by name, and the table with the columns that it adds."""
     statement = _in_duckdb(statement) if statement.spark else statement
-    query = f"{statement.ctes} SELECT * FROM ({statement.source.sql})"
-    given = _described(session, query)
+    query = f"{statement.ctes} SELECT * FROM ({_defaults_as_null(statement.source.sql)})"
+    given = described(session, query)
+    if evolve.wanted(session, state):
+        source = session.con.sql(f"SELECT * FROM ({query}) LIMIT 0").to_arrow_table().schema
+        state = evolve.for_insert(state, statement, source)
     fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}
     static = [f"{_partition_value(state, c, v)} AS {quote(c)}" for c, v in fixed.items()]
     if statement.by_name:
         names = [n for n in given if n not in META_COLUMNS]
-        return f"SELECT {', '.join([*map(quote, names), *static])} FROM ({query})"
+        return f"SELECT {', '.join([*map(quote, names), *static])} FROM ({query})", state
     wanted = _positional_columns(statement, state, set(fixed))
     places = [i for i, name in enumerate(given) if name not in META_COLUMNS]
     if len(places) != len(wanted):
@@ -263,7 +371,18 @@ def _insert_rows(session: Session, statement: Insert, state: TableState) -> str:
         )
     aliases = [f"__lakesql_{i}" for i in range(len(given))]
     chosen = [f"{quote(aliases[i])} AS {quote(name)}" for i, name in zip(places, wanted, strict=True)]
-    return f"SELECT {', '.join([*chosen, *static])} FROM ({query}) AS r({', '.join(map(quote, aliases))})"
+    return f"SELECT {', '.join([*chosen, *static])} FROM ({query}) AS r({', '.join(map(quote, aliases))})", state
+
+
+def _defaults_as_null(query: str) -> str:
+    """VALUES with DEFAULT, which stands for NULL: Hudi tables have no column defaults."""
+    words = tokens(query)
+    if not words or words[0].word != "VALUES":
+        return query
+    for before, token, after in reversed(list(zip(words, words[1:], words[2:], strict=False))):
+        if token.word == "DEFAULT" and before.text in ("(", ",") and after.text in (")", ","):
+            query = f"{query[: token.start]}NULL{query[token.end :]}"
+    return query
 
 
 def _in_duckdb(statement: Insert) -> Insert:
@@ -278,7 +397,8 @@ def _in_duckdb(statement: Insert) -> Insert:
 def _table_column(name: str, state: TableState) -> str:
     found: str | None = next((c for c in state.schema.names if c.lower() == name.lower()), None)
     if found is None:
-        raise SQLError(f"{state.name} has no column {name}; its columns are {', '.join(state.schema.names)}.")
+        hint = f" SET {EVOLVE} = true lets a statement add the columns of its query."
+        raise SQLError(f"{state.name} has no column {name}; its columns are {', '.join(state.schema.names)}.{hint}")
     return found
 
 
@@ -338,13 +458,15 @@ def _null(state: TableState, column: str) -> str:
     return f"CAST(NULL AS {duckdb_type(state.schema.field(column).type, column)})"
 
 
-def truncate(session: Session, statement: Truncate) -> WriteResult:
+def truncate(session: Session, statement: Truncate) -> Changed:
     """Take every row out with one replacecommit; the history stays readable by time travel."""
     state = load(session.instance.storage(session.require_path(statement.target)))
     fields = ", ".join(f"CAST(NULL AS {duckdb_type(f.type, f.name)}) AS {quote(f.name)}" for f in state.schema)
     settings = session.write_settings(state.config.properties)
     rows = f"SELECT {fields} WHERE false"
-    return write(session.con, state, rows, operation="insert_overwrite_table", settings=settings, clock=session.clock)
+    return Changed(
+        write(session.con, state, rows, operation="insert_overwrite_table", settings=settings, clock=session.clock)
+    )
 
 
 def bulk_insert(session: Session, state: TableState, query: str) -> WriteResult:
@@ -353,4 +475,4 @@ def bulk_insert(session: Session, state: TableState, query: str) -> WriteResult:
     try:
         return write(session.con, state, query, operation="bulk_insert", settings=settings, clock=session.clock)
     except duckdb.Error as error:
-        raise TableError(f"{_first_lines(error)} Nothing was written.") from error
+        raise TableError(f"{first_lines(error)} Nothing was written.") from error

@@ -29,6 +29,7 @@ from lakesql.sql.nodes import (
     CreateTable,
     Delete,
     DropTable,
+    Explain,
     Insert,
     Merge,
     Name,
@@ -43,7 +44,7 @@ from lakesql.sql.nodes import (
     Update,
 )  # fmt: skip
 from lakesql.sql.parameters import Parameters, bound
-from lakesql.sql.results import write_sql
+from lakesql.sql.results import Changed, write_sql
 from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
@@ -54,12 +55,18 @@ from lakesql.write import WriteResult, retried, with_attempts
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.settings import parse_settings
 
-_CHANGES: dict[type, Callable[[Session, Any], WriteResult]] = {
+_CHANGES: dict[type, Callable[[Session, Any], Changed]] = {
     Merge: changes.merge,
     Update: changes.update,
     Delete: changes.delete,
     Insert: changes.insert,
     Truncate: changes.truncate,
+}
+_EXPLAINED: dict[type, Callable[[Session, Any, bool], pa.Table]] = {
+    Merge: changes.explain_merge,
+    Update: changes.explain_update,
+    Delete: changes.explain_delete,
+    Insert: changes.explain_insert,
 }
 _TABLES: dict[type, Callable[[Session, Any], str]] = {
     CreateTable: ddl.create_table,
@@ -68,6 +75,7 @@ _TABLES: dict[type, Callable[[Session, Any], str]] = {
     ShowTables: ddl.show_tables,
     ShowColumns: ddl.show_columns,
 }
+_ANSWER = "__lakesql_answer"
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
 
@@ -130,8 +138,8 @@ class Connection:
     def sql(self, query: str, *, params: Parameters = None) -> Any:
         """Run one or several statements; the relation of the last one, lazy for a SELECT.
 
-        A statement that changes a Hudi table gives one row, the fields of its `WriteResult`. `params` are for the
-        last statement. Raises LakeError for statements on Hudi tables, DuckDB's errors for the others.
+        A statement that changes a Hudi table gives one row, the fields of its `WriteResult`, or the rows of its
+        RETURNING. `params` are for the last statement. Raises LakeError for statements on Hudi tables, DuckDB's errors for the others.
         """
         return self._run(query, params, "sql")
 
@@ -147,6 +155,7 @@ class Connection:
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()
+            session.con.unregister(_ANSWER)
             self._finished = False
         script = rewrite(text, self._path_of, session.home)
         pieces = split(script)
@@ -185,7 +194,12 @@ class Connection:
             return self._passed(query, [piece], params, method)
         answer = self._ours(statement, piece, params)
         self._finished = method == "execute"
-        return getattr(self.duckdb, method)(answer)
+        if isinstance(answer, str):
+            return getattr(self.duckdb, method)(answer)
+        if method == "sql":
+            return self.duckdb.from_arrow(answer)
+        self.duckdb.register(_ANSWER, answer)
+        return self.duckdb.execute(f"SELECT * FROM {_ANSWER}")
 
     def _passed(self, query: str, pieces: Sequence[Piece], params: Parameters, method: str) -> Any:
         """Run by DuckDB; an error of ours inside of it comes out as what it is."""
@@ -233,8 +247,8 @@ class Connection:
                     )
         return found or error
 
-    def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str:
-        """Run a statement of ours; the query that shows its result."""
+    def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str | pa.Table:
+        """Run a statement of ours; its result, or the query that shows it."""
         session = self._session
         session.drain()
         if isinstance(statement, SetSetting):
@@ -244,16 +258,18 @@ class Connection:
         if type(statement) in _TABLES:
             with python_objects.visible(session.con, piece.tokens):
                 return _TABLES[type(statement)](session, statement)
-        if session.read_only:
+        if session.read_only and not isinstance(statement, Explain):
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"{type(statement).__name__.upper()} on a Hudi table")
         with (
             bound(session, statement, params, piece.tokens) as given,
             python_objects.visible(session.con, piece.tokens),
         ):
-            result = _repeated(session, given, piece.tokens)
-        session.last_result = result
-        return write_sql(result)
+            if isinstance(given, Explain):
+                return _EXPLAINED[type(given.statement)](session, given.statement, given.fates)
+            changed = _repeated(session, given, piece.tokens)
+        session.last_result = changed.result
+        return write_sql(changed.result) if changed.returned is None else changed.returned
 
     # ------------------------------------------------------------ DB-API
 
@@ -388,7 +404,7 @@ class Connection:
         return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
 
 
-def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> WriteResult:
+def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Changed:
     """Run a change, and run it again on the newest snapshot when another writer was faster."""
     storage = session.instance.storage(session.require_path(statement.target))
 
@@ -396,7 +412,8 @@ def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Write
         config = parse_settings(session.write_settings(read_config(storage).properties))
         return config.lock_wait_ms, 0 if python_objects.reads_stream(session, words) else config.retries
 
-    return with_attempts(*retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits))
+    changed, attempts = retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits)
+    return replace(changed, result=with_attempts(changed.result, attempts))
 
 
 def _named(pieces: Sequence[Piece]) -> set[str]:

@@ -10,16 +10,13 @@ gets:
     the table's columns | __op upsert, insert, delete | _hoodie_record_key, _hoodie_partition_path: of the target row
 
 ON must contain `column = source expression` for every record key field, because a row is written by its key; more
-may stand beside it. What one statement may not do is found in the stage, by joins: two source rows for one row of
-the table, two inserts of one key, an insert of a key that exists, an update that moves a row.
-
-An update that gives every column the value that is stored is marked in the stage, and `rows_sql` leaves it out: the
-columns compared are read anyway by the join on Copy-on-Write, where the row's file would be written anew; on
-Merge-on-Read, `UPDATE SET *` reads them for this alone (2026-11-30: 0.15 s instead of 0.07 s with 1,000 rows on 500,000
-of 10 text columns), so that both types count and commit alike.
+may stand beside it. What one statement may not do is found in the stage (`stage`), by joins: two source rows for one
+row of the table, two inserts of one key, an insert of a key that exists, an update that changes a record key. An
+update of a partition column moves the row: it is deleted where it is and inserted where it goes, in one commit; on an
+event-time table a move with a smaller ordering value loses as every late update does.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlglot
@@ -27,40 +24,23 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakesql.errors import SQLError
-from lakesql.sql import dialect
-from lakesql.sql.merge_names import Names, On, Target, analyse_on, column_of
+from lakesql.format.avro import META_COLUMNS
+from lakesql.sql import dialect, stage
+from lakesql.sql.merge_names import EVOLVE, Names, On, Target, analyse_on, column_of, find
 from lakesql.sql.nodes import Assignment, Clause, Delete, Merge, Text, Update
 from lakesql.sql.spark_dml import translated, translated_merge
+from lakesql.sql.stage import CLAUSE, DUPLICATES, ERROR, KEY, OP, PATH, ROW, STAGE, Check, Compiled
+from lakesql.sql.struct_fields import Path, with_fields
 from lakesql.table.exact import exact_cast
 from lakesql.table.names import literal, quote
 
-STAGE = "__lakesql_stage"
+__all__ = ["DUPLICATES", "STAGE", "Compiled", "compile_delete", "compile_merge", "compile_update"]
+
 POLICIES = ("error", "first", "last", "ordering")
-DUPLICATES = "lakesql.merge.duplicates"
 
-_ROW, _MARK, _MOVED = '"__lakesql_row"', '"__lakesql_mark"', '"__lakesql_moved"'
+_MARK = '"__lakesql_mark"'
 _ACTION, _CHOICE = '"__lakesql_action"', '"__lakesql_choice"'
-_SAME = '"__lakesql_same"'
-_KEY, _PATH, _OP = '"_hoodie_record_key"', '"_hoodie_partition_path"', '"__op"'
-_OPS = {"update": "upsert", "insert": "insert", "delete": "delete"}
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """`sql` yields one text per offending key; when it yields any, `message` is the error, with {keys} in it."""
-
-    sql: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """What to run: the stage, the checks, the rows to write, and the count of those that are stored as they are."""
-
-    stage_sql: str
-    checks: tuple[Check, ...]
-    rows_sql: str
-    unchanged_sql: str = ""
+_OPS = {"update": "upsert", "insert": "insert", "delete": "delete", "error": "error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +51,27 @@ class _Action:
     values: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How the rows are to come: under which policy, numbered, and with those that no clause changes."""
+
+    duplicates: str
+    numbered: bool
+    fates: bool
+
+
 def compile_merge(
-    statement: Merge, target: Target, source_columns: Sequence[str], duplicates: str = "error"
+    statement: Merge,
+    target: Target,
+    source_columns: Sequence[str],
+    duplicates: str = "error",
+    numbered: bool = False,
+    fates: bool = False,
 ) -> Compiled:
-    """`source_columns`: names of the columns of `statement.source`. SQLError or Unsupported for what cannot be done."""
+    """`source_columns`: names of the columns of `statement.source`. SQLError or Unsupported for what cannot be done.
+
+    `numbered`: the rows to write carry the number of their row in the stage; `fates`: the stage has every source row.
+    """
     source_alias = statement.source_alias or "__lakesql_source"
     if source_alias.lower() == statement.alias.lower():
         raise SQLError(f"target and source are both called {source_alias}; give one of them an alias.")
@@ -83,45 +80,23 @@ def compile_merge(
     names = Names(merge.alias, source_alias, target, {c.lower(): c for c in source_columns})
     on = analyse_on(merge, names)
     actions = [_action(clause, names) for clause in merge.clauses]
-    moved = _moved_sql(actions, names, on)
-    rows = _merge_select(merge, names, on, actions, moved, duplicates)
-    checks = list(_duplicate_checks(actions, target)) if duplicates == "error" else []
-    checks += _write_checks(actions, target, on, bool(moved))
-    return _compiled(rows, checks, target, _one_per_key(target, duplicates), _compared(actions, target, on) is not None)
-
-
-def _compiled(stage_sql: str, checks: Sequence[Check], target: Target, one_per_key: str, compared: bool) -> Compiled:
-    columns = ", ".join([*map(quote, target.columns), _OP, _KEY, _PATH])
-    if not compared:
-        return Compiled(stage_sql, tuple(checks), f"SELECT {columns} FROM {STAGE}{one_per_key}")
-    chosen = f"(SELECT * FROM {STAGE}{one_per_key})" if one_per_key else STAGE
-    return Compiled(
-        stage_sql,
-        tuple(checks),
-        f"SELECT {columns} FROM {chosen} WHERE NOT {_SAME}",
-        f"SELECT count(*) FROM {chosen} WHERE {_SAME}",
-    )
-
-
-def _with_same(select: str, ctes: str, columns: Sequence[str] | None) -> str:
-    """The stage with a mark on rows that an update leaves as they are stored: all of `columns` have the stored value.
-
-    `select` gives the stored values too, under other names; they go no further. None: there is no update.
-    """
-    if columns is None:
-        return f"{_with(ctes)}{select}"
-    equal = [f"{quote(c)} IS NOT DISTINCT FROM {_old(c)}" for c in columns]
-    same = " AND ".join([f"{_OP} = 'upsert'", *equal])
-    old = f" EXCLUDE ({', '.join(map(_old, columns))})" if columns else ""
-    return f"{_with(ctes)}SELECT *{old}, {same} AS {_SAME}\nFROM (\n{select}\n)"
-
-
-def _old(column: str) -> str:
-    return quote(f"__lakesql_old_{column}")
-
-
-def _old_fields(alias: str, columns: Sequence[str]) -> list[str]:
-    return [f"{alias}.{quote(c)} AS {_old(c)}" for c in columns]
+    rekeyed = _changed_sql(actions, names, on, target.key_fields)
+    moved = _changed_sql(actions, names, on, target.partition_fields)
+    compared = None if fates else _compared(actions, target, on)
+    wanted = _Wanted(duplicates, numbered, fates)
+    select = _merge_select(merge, names, on, actions, (rekeyed, moved), wanted, compared or ())
+    select = stage.with_same(select, compared)
+    if moved:
+        select = _with_new_path(select, target)
+    checks = _checks(actions, target, on, bool(rekeyed), duplicates)
+    chosen = stage.one_per_key(target, duplicates), _ops_missing(actions, fates), compared is not None
+    rows = stage.rows_sql(target, numbered, *chosen)
+    unchanged = "" if compared is None else stage.unchanged_sql(chosen[0])
+    if not moved:
+        return Compiled(select, checks, rows, unchanged_sql=unchanged)
+    inserts = any(a.clause.action == "insert" for a in actions)
+    moves = tuple(stage.move_checks(target, inserts, chosen[0]))
+    return Compiled(select, checks, rows, moves, stage.moving_rows_sql(target, *chosen), unchanged)
 
 
 def _compared(actions: Sequence[_Action], target: Target, on: On) -> list[str] | None:
@@ -132,60 +107,92 @@ def _compared(actions: Sequence[_Action], target: Target, on: On) -> list[str] |
     return [c for c in target.columns if any(c in a.values and not _is_paired(c, a.values[c], on) for a in updates)]
 
 
-def compile_update(statement: Update, target: Target) -> Compiled:
-    """UPDATE t SET ... WHERE: the rows that match, with their new values."""
+def _ops_missing(actions: Sequence[_Action], fates: bool) -> bool:
+    """Whether the stage has rows that are not written."""
+    return fates or any(a.clause.action == "error" for a in actions)
+
+
+def _checks(actions: Sequence[_Action], target: Target, on: On, rekeyed: bool, duplicates: str) -> tuple[Check, ...]:
+    kinds = {(a.clause.kind, a.clause.action) for a in actions}
+    updates = bool(kinds & {("matched", "update"), ("matched", "delete")})
+    inserts = [a for a in actions if a.clause.action == "insert"]
+    found: list[Check] = []
+    if any(action == "error" for _, action in kinds):
+        found.append(stage.error_check(target))
+    if duplicates == "error":
+        found += stage.duplicate_checks(target, updates, bool(inserts))
+    if rekeyed:
+        found.append(stage.rekeyed_check(target))
+    if inserts and target.key_fields and not all(_sure_new(a, target, on) for a in inserts):
+        found.append(stage.existing_check(target))
+    return tuple(found)
+
+
+def compile_update(statement: Update, target: Target, numbered: bool = False, fates: bool = False) -> Compiled:
+    """UPDATE t SET ... WHERE: the rows that match, with their new values. `fates`: also those that stay as they are."""
     update = translated(statement) if statement.spark else statement
-    fixed = {f.lower() for f in (*target.key_fields, *target.partition_fields)}
-    values = {}
-    for assignment in update.assignments:
-        column = column_of(assignment.column, target)
-        if column.lower() in fixed:
-            role = "record key" if column in target.key_fields else "partition"
-            raise SQLError(
-                f"UPDATE cannot set {column}: it is a {role} column of {target.name}. "
-                "DELETE the row and INSERT it with the new value."
-            )
-        values[column] = _cast(value_of(assignment.value), column, target)
     alias = quote(update.alias)
-    fields = [f"{values.get(c, f'{alias}.{quote(c)}')} AS {quote(c)}" for c in target.columns]
-    compared = [c for c in target.columns if c in values]
-    return _simple(
-        target, update.ctes, alias, update.where, [*fields, *_old_fields(alias, compared)], "upsert", compared
-    )
+    values = _assigned(update.assignments, target, alias)
+    rekeyed = [c for c in values if c in target.key_fields]
+    if rekeyed:
+        raise SQLError(
+            f"UPDATE cannot set {rekeyed[0]}: it is a record key column of {target.name}, and a row is found by its "
+            "key. DELETE the row and INSERT it with the new value."
+        )
+    cast = {column: _cast(value, column, target) for column, value in values.items()}
+    fields = [f"{cast.get(c, f'{alias}.{quote(c)}')} AS {quote(c)}" for c in target.columns]
+    changed = [f"{alias}.{quote(f)} IS DISTINCT FROM {cast[f]}" for f in target.partition_fields if f in cast]
+    if changed:
+        fields.append(f"({' OR '.join(changed)}){_not_late(cast, target, alias)} AS {stage.PATH_CHANGED}")
+    compared = None if fates else [c for c in target.columns if c in cast]
+    fields += [f"{alias}.{quote(c)} AS {stage.stored(c)}" for c in compared or ()]
+    select = _simple_select(target, update.ctes, alias, update.where, fields, "upsert")
+    select = stage.with_same(select, compared)
+    rows = stage.rows_sql(target, numbered, marked=not fates)
+    unchanged = "" if fates else stage.unchanged_sql()
+    if not changed:
+        return Compiled(select, (), rows, unchanged_sql=unchanged)
+    moves = tuple(stage.move_checks(target, False))
+    moving = stage.moving_rows_sql(target, marked=not fates)
+    return Compiled(_with_new_path(select, target), (), rows, moves, moving, unchanged)
 
 
-def compile_delete(statement: Delete, target: Target) -> Compiled:
+def compile_delete(statement: Delete, target: Target, numbered: bool = False) -> Compiled:
     """DELETE FROM t WHERE: keys and partitions of the rows that match."""
     delete = translated(statement) if statement.spark else statement
     alias = quote(delete.alias)
     kept = [c for c in target.columns if c in target.key_fields or c in target.partition_fields]
     fields = [f"{alias}.{quote(c)} AS {quote(c)}" for c in kept]
-    return _simple(target, delete.ctes, alias, delete.where, fields, "delete")
+    select = _simple_select(target, delete.ctes, alias, delete.where, fields, "delete")
+    number = ', rowid AS "__lakesql_number"' if numbered else ""
+    return Compiled(select, (), f"SELECT *{number} FROM {STAGE}")
 
 
 def value_of(text: Text) -> str:
-    """A value as it is written; DEFAULT is none here."""
-    if text.sql.strip().upper() == "DEFAULT":
-        raise SQLError("DEFAULT is not a value: Hudi tables have no column defaults.")
-    return text.sql
+    """A value as it is written. DEFAULT is NULL: Hudi tables have no column defaults."""
+    return "NULL" if text.sql.strip().upper() == "DEFAULT" else text.sql
 
 
-def _simple(
-    target: Target,
-    ctes: str,
-    alias: str,
-    where: Text | None,
-    fields: Sequence[str],
-    op: str,
-    compared: Sequence[str] | None = None,
-) -> Compiled:
-    columns = ", ".join([*fields, f"{literal(op)} AS {_OP}", f"{alias}.{_KEY}", f"{alias}.{_PATH}"])
+def _simple_select(target: Target, ctes: str, alias: str, where: Text | None, fields: Sequence[str], op: str) -> str:
+    select = ", ".join([*fields, f"{literal(op)} AS {OP}", f"{alias}.{KEY}", f"{alias}.{PATH}"])
     condition = f"\nWHERE {where.sql}" if where else ""
-    select = f"SELECT {columns}\nFROM ({target.snapshot}) AS {alias}{condition}"
-    stage = _with_same(select, ctes, compared)
-    if compared is None:
-        return Compiled(stage, (), f"SELECT * FROM {STAGE}")
-    return _compiled(stage, (), target, "", True)
+    return f"{_with(ctes)}SELECT {select}\nFROM ({target.snapshot}) AS {alias}{condition}"
+
+
+def _with_new_path(select: str, target: Target) -> str:
+    """The stage with the partition path that each moving row goes to; a path that is the same is no move."""
+    path = f"CASE WHEN {OP} = 'upsert' AND {stage.PATH_CHANGED} THEN nullif({target.path_sql}, {PATH}) END"
+    return f"SELECT * EXCLUDE ({stage.PATH_CHANGED}), {path} AS {stage.NEW_PATH} FROM (\n{select})"
+
+
+def _not_late(values: Mapping[str, str], target: Target, alias: str) -> str:
+    """Condition, to be added with AND, under which a new row is not late against the row it replaces."""
+    if not target.event_time or not any(f in values for f in target.ordering_fields):
+        return ""
+    old = [f"{alias}.{quote(f)}" for f in target.ordering_fields]
+    new = [values.get(f, o) for f, o in zip(target.ordering_fields, old, strict=True)]
+    rows = [", ".join(f"{v} IS NOT NULL, {v}" for v in row) for row in (new, old)]
+    return f" AND row({rows[0]}) >= row({rows[1]})"
 
 
 def _with(ctes: str) -> str:
@@ -204,14 +211,21 @@ def _check_policy(duplicates: str, target: Target) -> None:
 
 def _action(clause: Clause, names: Names) -> _Action:
     """The values of every column that the clause gives one; SQLError when it cannot."""
-    if clause.action in ("nothing", "delete"):
+    for assignment in clause.assignments or ():
+        name = assignment.column.lower()
+        if name in names.source and name not in META_COLUMNS and find(name, names.target.columns) is None:
+            raise SQLError(
+                f"{names.target.name} has no column {assignment.column}, the source has. SET {EVOLVE} = true lets the "
+                "statement add it."
+            )
+    if clause.action in ("nothing", "delete", "error"):
         values = {}
     elif clause.assignments is None:
         values = _star(clause, names)
     elif clause.by_position:
         values = _by_position(clause.assignments, names.target)
     else:
-        values = _assigned(clause.assignments, names.target)
+        values = _assigned(clause.assignments, names.target, quote(names.target_alias))
     _check_references(clause, names)
     if clause.action == "insert":
         _check_insert(values, names.target)
@@ -220,14 +234,14 @@ def _action(clause: Clause, names: Names) -> _Action:
 
 def _star(clause: Clause, names: Names) -> dict[str, str]:
     missing = [c for c in names.target.columns if c.lower() not in names.source]
-    if missing:
+    if missing and not names.target.evolves:
         verb = "UPDATE SET *" if clause.action == "update" else "INSERT *"
         raise SQLError(
             f"{verb} needs every column of {names.target.name} in the source; missing: {', '.join(missing)}. "
             "Add them to the source, or list the columns."
         )
     alias = quote(names.source_alias)
-    return {c: f"{alias}.{quote(names.source[c.lower()])}" for c in names.target.columns}
+    return {c: f"{alias}.{quote(names.source[c.lower()])}" for c in names.target.columns if c not in missing}
 
 
 def _by_position(assignments: Sequence[Assignment], target: Target) -> dict[str, str]:
@@ -239,13 +253,20 @@ def _by_position(assignments: Sequence[Assignment], target: Target) -> dict[str,
     return {c: value_of(a.value) for c, a in zip(target.columns, assignments, strict=True)}
 
 
-def _assigned(assignments: Sequence[Assignment], target: Target) -> dict[str, str]:
+def _assigned(assignments: Sequence[Assignment], target: Target, alias: str) -> dict[str, str]:
+    """Column -> value; fields of a struct that are set come as the struct with the other fields as stored."""
     values: dict[str, str] = {}
+    fields: dict[str, dict[Path, str]] = {}
     for assignment in assignments:
         column = column_of(assignment.column, target)
+        if assignment.path:
+            fields.setdefault(column, {})[assignment.path] = value_of(assignment.value)
+            continue
         if column in values:
             raise SQLError(f"column {column} is given twice.")
         values[column] = value_of(assignment.value)
+    for column, given in fields.items():
+        values[column] = with_fields(f"{alias}.{quote(column)}", target.columns[column], given, column)
     return values
 
 
@@ -267,6 +288,7 @@ def _check_references(clause: Clause, names: Names) -> None:
     alias = names.target_alias if clause.kind == "not_matched" else names.source_alias
     texts = [clause.condition] if clause.condition else []
     texts += [a.value for a in clause.assignments or ()]
+    texts += [clause.message] if clause.message else []
     for text in texts:
         try:
             node = sqlglot.parse_one(f"SELECT {text.sql}", read="duckdb").expressions[0]
@@ -279,21 +301,23 @@ def _check_references(clause: Clause, names: Names) -> None:
             raise SQLError(f"WHEN {words} cannot refer to {wrong.sql('duckdb')}: there is no row of {alias} there.")
 
 
-def _moved_sql(actions: Sequence[_Action], names: Names, on: On) -> str:
-    """Condition under which an update gives a key or partition column another value; '' when none can."""
+def _changed_sql(actions: Sequence[_Action], names: Names, on: On, fields: Sequence[str]) -> str:
+    """Condition under which an update gives one of the columns another value; '' when none can."""
     target, alias = names.target, quote(names.target_alias)
     cases = []
     for number, action in enumerate(actions):
         if action.clause.action != "update":
             continue
-        changed = []
-        for column in (*target.key_fields, *target.partition_fields):
-            value = action.values.get(column)
-            if value is None or _is_paired(column, value, on):
-                continue
-            changed.append(f"{alias}.{quote(column)} IS DISTINCT FROM {_cast(value, column, target)}")
+        cast = {column: _cast(value, column, target) for column, value in action.values.items()}
+        changed = [
+            f"{alias}.{quote(column)} IS DISTINCT FROM {cast[column]}"
+            for column in fields
+            if column in cast and not _is_paired(column, action.values[column], on)
+        ]
         if changed:
-            cases.append(f"WHEN {number} THEN {' OR '.join(changed)}")
+            late = _not_late(cast, target, alias) if fields == target.partition_fields else ""
+            condition = " OR ".join(changed)
+            cases.append(f"WHEN {number} THEN {f'({condition}){late}' if late else condition}")
     return f"coalesce(CASE {_ACTION} {' '.join(cases)} END, false)" if cases else ""
 
 
@@ -312,46 +336,78 @@ def _cast(value: str, column: str, target: Target) -> str:
 # ---------------------------------------------------------------- the SELECT
 
 
-def _merge_select(merge: Merge, names: Names, on: On, actions: Sequence[_Action], moved: str, duplicates: str) -> str:
+def _merge_select(
+    merge: Merge,
+    names: Names,
+    on: On,
+    actions: Sequence[_Action],
+    changed: tuple[str, str],
+    wanted: _Wanted,
+    compared: Sequence[str],
+) -> str:
     target, t, s = names.target, quote(names.target_alias), quote(names.source_alias)
-    kinds = {a.clause.kind for a in actions if a.clause.action != "nothing"}
-    join = {
-        (False, False): "INNER", (True, False): "LEFT", (False, True): "RIGHT", (True, True): "FULL",
-    }["not_matched" in kinds, "by_source" in kinds]  # fmt: skip
+    join = _join(actions, wanted.fates)
     acting = {n: _OPS[a.clause.action] for n, a in enumerate(actions) if a.clause.action in _OPS}
     fields = []
     for column, kind in target.columns.items():
-        value = _choose(_values_of(column, actions, names, duplicates), kind, len(acting))
-        fields.append(f"{value} AS {quote(column)}")
-    ops = _choose({n: literal(op) for n, op in acting.items()}, "VARCHAR", len(acting))
-    compared = _compared(actions, target, on)
-    fields += [f"{ops} AS {_OP}", f"{t}.{_KEY}", f"{t}.{_PATH}", f"{s}.{_ROW}", *_old_fields(t, compared or [])]
-    if moved:
-        fields.append(f"{moved} AS {_MOVED}")
+        values = _values_of(column, actions, names, wanted.duplicates)
+        otherwise = _identity_of(column, names, on) if wanted.fates else ""
+        fields.append(f"{_choose(values, kind, len(acting), otherwise)} AS {quote(column)}")
+    ops = _choose({n: literal(op) for n, op in acting.items()}, "VARCHAR", len(acting), "NULL" if wanted.fates else "")
+    fields += [f"{ops} AS {OP}", f"{t}.{KEY}", f"{t}.{PATH}", f"{s}.{ROW}"]
+    fields += [f"{t}.{quote(c)} AS {stage.stored(c)}" for c in compared]
+    fields += [
+        f"{sql} AS {name}" for sql, name in zip(changed, (stage.REKEYED, stage.PATH_CHANGED), strict=True) if sql
+    ]
+    messages = {n: _message(a.clause) for n, a in enumerate(actions) if a.clause.action == "error"}
+    if messages or wanted.fates:
+        fields.append(f"{_ACTION} + 1 AS {CLAUSE}")
+    if messages:
+        fields.append(f"{_choose(messages, 'VARCHAR', len(acting))} AS {ERROR}")
     newline = ",\n       "
-    select = (
-        f"SELECT {newline.join(fields)}\n"
-        f"FROM (SELECT *, row_number() OVER () AS {_ROW} FROM {merge.source.sql}) AS {s}\n"
+    return (
+        f"{_with(merge.ctes)}SELECT {newline.join(fields)}\n"
+        f"FROM (SELECT *, row_number() OVER () AS {ROW} FROM {merge.source.sql}) AS {s}\n"
         f"{join} JOIN (SELECT *, true AS {_MARK} FROM ({target.snapshot})) AS {t} ON ({on.sql}),\n"
-        f"LATERAL (SELECT {_pick(actions, join, t, s)} AS {_ACTION}) AS {_CHOICE}\n"
-        f"WHERE {_ACTION} IS NOT NULL"
+        f"LATERAL (SELECT {_pick(actions, join, t, s, wanted.fates)} AS {_ACTION}) AS {_CHOICE}\n"
+        f"WHERE {_ACTION} IS NOT NULL{f' OR {s}.{ROW} IS NOT NULL' if wanted.fates else ''}"
     )
-    return _with_same(select, merge.ctes, compared)
 
 
-def _pick(actions: Sequence[_Action], join: str, t: str, s: str) -> str:
-    """The number of the clause that applies; NULL for none and for DO NOTHING."""
-    matched = {"INNER": "", "LEFT": f"{t}.{_MARK}", "RIGHT": f"{s}.{_ROW} IS NOT NULL"}
+def _join(actions: Sequence[_Action], fates: bool) -> str:
+    kinds = {a.clause.kind for a in actions if a.clause.action != "nothing"}
+    return {
+        (False, False): "INNER", (True, False): "LEFT", (False, True): "RIGHT", (True, True): "FULL",
+    }["not_matched" in kinds or fates, "by_source" in kinds]  # fmt: skip
+
+
+def _message(clause: Clause) -> str:
+    """What THEN ERROR says of a row."""
+    return f"CAST({clause.message.sql} AS VARCHAR)" if clause.message else literal("a row that must not be there")
+
+
+def _identity_of(column: str, names: Names, on: On) -> str:
+    """What tells which row it is when no clause applies: the stored value, or what ON compares it with."""
+    target = names.target
+    if column not in target.key_fields and column not in target.partition_fields:
+        return "NULL"
+    stored, given = f"{quote(names.target_alias)}.{quote(column)}", on.pairs.get(column)
+    return f"coalesce({stored}, {_cast(given, column, target)})" if given else stored
+
+
+def _pick(actions: Sequence[_Action], join: str, t: str, s: str, fates: bool) -> str:
+    """The number of the clause that applies; NULL for none, and for DO NOTHING unless `fates` are asked for."""
+    matched = {"INNER": "", "LEFT": f"{t}.{_MARK}", "RIGHT": f"{s}.{ROW} IS NOT NULL"}
     exists = {
-        "matched": matched.get(join, f"{t}.{_MARK} AND {s}.{_ROW} IS NOT NULL"),
+        "matched": matched.get(join, f"{t}.{_MARK} AND {s}.{ROW} IS NOT NULL"),
         "not_matched": f"{t}.{_MARK} IS NULL",
-        "by_source": f"{s}.{_ROW} IS NULL",
+        "by_source": f"{s}.{ROW} IS NULL",
     }
     whens = []
     for number, action in enumerate(actions):
         condition = f"({action.clause.condition.sql})" if action.clause.condition else ""
         both = " AND ".join(part for part in (exists[action.clause.kind], condition) if part) or "true"
-        result = "NULL" if action.clause.action == "nothing" else str(number)
+        result = "NULL" if action.clause.action == "nothing" and not fates else str(number)
         whens.append(f"WHEN {both} THEN {result}")
     return f"CASE {' '.join(whens)} END"
 
@@ -369,6 +425,8 @@ def _values_of(column: str, actions: Sequence[_Action], names: Names, duplicates
             values[number] = _cast(action.values[column], column, target)
         elif action.clause.action == "update" or (action.clause.action == "delete" and identity):
             values[number] = stored
+        elif action.clause.action == "error" and identity:
+            values[number] = _error_identity(column, action.clause, names)
         elif action.clause.action == "delete" and duplicates == "ordering" and column in target.ordering_fields:
             # A delete among several source rows of one key is weighed by the source's ordering value.
             given = names.source.get(column.lower())
@@ -377,83 +435,31 @@ def _values_of(column: str, actions: Sequence[_Action], names: Names, duplicates
     return values
 
 
-def _choose(values: Mapping[int, str], kind: str, clauses: int) -> str:
-    """One CASE over the clause numbers; numbers with one value share a branch, `clauses` with one value need no CASE."""
+def _error_identity(column: str, clause: Clause, names: Names) -> str:
+    """The key that an error names: of the source's column of that name where there is no target row."""
+    if clause.kind != "not_matched":
+        return f"{quote(names.target_alias)}.{quote(column)}"
+    given = names.source.get(column.lower())
+    return _cast(f"{quote(names.source_alias)}.{quote(given)}", column, names.target) if given else "NULL"
+
+
+def _choose(values: Mapping[int, str], kind: str, clauses: int, otherwise: str = "") -> str:
+    """One CASE over the clause numbers; numbers with one value share a branch, `clauses` with one value need no CASE.
+
+    `otherwise`: the value for rows of no clause; '' when there are none.
+    """
     if not values:
-        return f"CAST(NULL AS {kind})"
+        return otherwise if otherwise not in ("", "NULL") else f"CAST(NULL AS {kind})"
     branches: dict[str, list[int]] = {}
     for number, value in values.items():
         branches.setdefault(value, []).append(number)
-    if len(branches) == 1 and len(values) == clauses:
+    if len(branches) == 1 and len(values) == clauses and not otherwise:
         return next(iter(branches))
     whens = []
     for value, numbers in branches.items():
         test = f"= {numbers[0]}" if len(numbers) == 1 else f"IN ({', '.join(map(str, numbers))})"
         whens.append(f"WHEN {_ACTION} {test} THEN {value}")
-    return f"CASE {' '.join(whens)} END"
-
-
-# ---------------------------------------------------------------- checks
-
-
-def _shown(target: Target) -> str:
-    """A SQL text that names a row of the stage by its key, and partition."""
-    fields = [*target.key_fields, *(f for f in target.partition_fields if f not in target.key_fields)]
-    if not target.key_fields:
-        return _KEY
-    parts = ", ', ', ".join(f"{literal(f + '=')}, coalesce(CAST({quote(f)} AS VARCHAR), 'NULL')" for f in fields)
-    return f"concat({parts})"
-
-
-def _identity(target: Target) -> list[str]:
-    return [quote(f) for f in dict.fromkeys((*target.key_fields, *target.partition_fields))]
-
-
-def _duplicate_checks(actions: Sequence[_Action], target: Target) -> Iterator[Check]:
-    """Several source rows for one row of the table, or for one new key."""
-    policies = f"Make the source unique, or SET {DUPLICATES} = 'first', 'last' or 'ordering'."
-    shown = _shown(target)
-    if any(a.clause.kind == "matched" and a.clause.action != "nothing" for a in actions):
-        yield Check(
-            f"SELECT any_value({shown}) FROM {STAGE} WHERE {_OP} <> 'insert' AND {_ROW} IS NOT NULL "
-            f"GROUP BY {_KEY}, {_PATH} HAVING count(DISTINCT {_ROW}) > 1 ORDER BY 1 LIMIT 6",
-            f"{target.name}: several source rows match the same row of the table: {{keys}}. {policies}",
-        )
-    if target.key_fields and any(a.clause.action == "insert" for a in actions):
-        present = " AND ".join(f"{quote(f)} IS NOT NULL" for f in target.key_fields)
-        yield Check(
-            f"SELECT any_value({shown}) FROM {STAGE} WHERE {_OP} = 'insert' AND {present} "
-            f"GROUP BY {', '.join(_identity(target))} HAVING count(*) > 1 ORDER BY 1 LIMIT 6",
-            f"{target.name}: several source rows would insert the same key: {{keys}}. {policies}",
-        )
-
-
-def _write_checks(actions: Sequence[_Action], target: Target, on: On, moved: bool) -> list[Check]:
-    """An update that moves a row, an insert of a key that is there."""
-    found = []
-    if moved:
-        fields = ", ".join(dict.fromkeys((*target.key_fields, *target.partition_fields)))
-        found.append(
-            Check(
-                f"SELECT {_shown(target)} FROM {STAGE} WHERE {_MOVED} ORDER BY 1 LIMIT 6",
-                f"{target.name}: UPDATE would give a row another record key or partition ({fields}): {{keys}}. "
-                "Compare these columns in ON, or DELETE the row and INSERT it anew.",
-            )
-        )
-    inserts = [a for a in actions if a.clause.action == "insert"]
-    if inserts and target.key_fields and not all(_sure_new(a, target, on) for a in inserts):
-        same = " AND ".join(f"s.{f} IS NOT DISTINCT FROM t.{f}" for f in _identity(target))
-        found.append(
-            Check(
-                f"SELECT {_shown(target)} FROM (SELECT * FROM {STAGE} WHERE {_OP} = 'insert') s "
-                f"SEMI JOIN ({target.snapshot}) t ON {same} ORDER BY 1 LIMIT 6",
-                f"{target.name}: WHEN NOT MATCHED would insert keys that the table has already, because ON compares "
-                f"more "
-                "than the key: {keys}. Move the other conditions into WHEN MATCHED AND ..., or leave these source "
-                "rows out.",
-            )
-        )
-    return found
+    return f"CASE {' '.join(whens)}{f' ELSE {otherwise}' if otherwise not in ('', 'NULL') else ''} END"
 
 
 def _sure_new(action: _Action, target: Target, on: On) -> bool:
@@ -462,13 +468,3 @@ def _sure_new(action: _Action, target: Target, on: On) -> bool:
         return False
     fields = (*target.key_fields, *(f for f in target.partition_fields if f in on.pairs))
     return all(f in action.values and _is_paired(f, action.values[f], on) for f in fields)
-
-
-def _one_per_key(target: Target, duplicates: str) -> str:
-    if duplicates == "error":
-        return ""
-    order = {"first": f"{_ROW}", "last": f"{_ROW} DESC"}.get(duplicates)
-    if order is None:
-        order = ", ".join([*(f"{quote(f)} DESC NULLS LAST" for f in target.ordering_fields), f"{_ROW} DESC"])
-    same = ", ".join([f"{_OP} = 'insert'", _KEY, _PATH, *_identity(target)])
-    return f" QUALIFY row_number() OVER (PARTITION BY {same} ORDER BY {order}) = 1"

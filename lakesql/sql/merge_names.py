@@ -16,6 +16,12 @@ from lakesql.errors import SQLError, Unsupported
 from lakesql.sql.nodes import Merge
 from lakesql.table.names import quote
 
+EVOLVE = "lakesql.schema.evolve"
+"""The setting that lets a MERGE or INSERT add columns."""
+
+_EQUAL = (exp.EQ, exp.NullSafeEQ)
+"""A record key is never NULL, so the two say the same of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -28,11 +34,20 @@ class Target:
     ordering_fields: tuple[str, ...]
     event_time: bool
     snapshot: str
+    key_sql: str = "NULL"
+    """The record key of a row, over the columns."""
+    path_sql: str = "''"
+    """The partition path of a row, over the columns."""
+    evolves: bool = False
+    """Whether `*` may lack columns of the table: the statement may change the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class On:
-    """What the ON condition says: its text, target column -> source expression, and whether it says more than keys."""
+    """What the ON condition says: its text, target column -> source expression, and whether it says more than keys.
+
+    A column that is compared under a CAST is not in `pairs` and counts as more.
+    """
 
     sql: str
     pairs: Mapping[str, str]
@@ -75,6 +90,8 @@ def column_of(name: str, target: Target) -> str:
         return found
     if name.lower().startswith("_hoodie_"):
         raise SQLError(f"{name} is a meta column; Hudi sets it, a statement cannot.")
+    if target.evolves:
+        raise SQLError(f"{target.name} has no column {name}, and the source has none of that name to add.")
     near = difflib.get_close_matches(name.lower(), [c.lower() for c in target.columns], 1)
     hint = f"did you mean {find(near[0], target.columns)}?" if near else f"its columns are {', '.join(target.columns)}."
     raise SQLError(f"{target.name} has no column {name}; {hint}")
@@ -83,6 +100,7 @@ def column_of(name: str, target: Target) -> str:
 def analyse_on(merge: Merge, names: Names) -> On:
     """What ON or USING says about keys. SQLError when a record key field is not compared with the source."""
     target = names.target
+    cast: set[str] = set()
     if merge.using_columns:
         pairs = {}
         for name in merge.using_columns:
@@ -99,10 +117,11 @@ def analyse_on(merge: Merge, names: Names) -> On:
             pair = _pair(part, names)
             if pair is None or pair[0] in pairs:
                 extra = True
+                cast |= {column for column in [_cast_column(part, names)] if column is not None}
                 continue
             pairs[pair[0]] = pair[1]
             extra = extra or not (pair[0] in target.key_fields or pair[0] in target.partition_fields)
-    missing = [f for f in target.key_fields if f not in pairs]
+    missing = [f for f in target.key_fields if f not in pairs and f not in cast]
     if missing:
         example = " AND ".join(f"{names.target_alias}.{f} = {names.source_alias}.{f}" for f in target.key_fields)
         raise SQLError(
@@ -132,7 +151,7 @@ def _conjuncts(text: str) -> list[exp.Expression]:
 
 def _pair(part: exp.Expression, names: Names) -> tuple[str, str] | None:
     """(target column, source expression) of an equality between the two."""
-    if not isinstance(part, exp.EQ):
+    if not isinstance(part, _EQUAL):
         return None
     for left, right in ((part.this, part.expression), (part.expression, part.this)):
         if not isinstance(left, exp.Column) or len(left.parts) > 2 or not names.of_target(left):
@@ -140,6 +159,21 @@ def _pair(part: exp.Expression, names: Names) -> tuple[str, str] | None:
         column = find(left.name, names.target.columns)
         if column is not None and not any(names.of_target(c) for c in right.find_all(exp.Column)):
             return column, right.sql("duckdb")
+    return None
+
+
+def _cast_column(part: exp.Expression, names: Names) -> str | None:
+    """The target column of an equality between it, under casts, and something that has no target column."""
+    if not isinstance(part, _EQUAL):
+        return None
+    for left, right in ((part.this, part.expression), (part.expression, part.this)):
+        inner = left
+        while isinstance(inner, exp.Cast | exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Column) and len(inner.parts) <= 2 and names.of_target(inner):
+            column = find(inner.name, names.target.columns)
+            if column is not None and not any(names.of_target(c) for c in right.find_all(exp.Column)):
+                return column
     return None
 
 

@@ -33,6 +33,8 @@ class Assignment:
     column: str
     value: Text
     start: int
+    path: tuple[str, ...] = ()
+    """Fields below a struct column: `SET addr.city = e` sets the field `city` of `addr` and keeps the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,14 @@ class Clause:
     """One WHEN of a MERGE. `assignments` is None for `*` and for actions that set nothing."""
 
     kind: str  # matched, not_matched, by_source
-    action: str  # update, delete, insert, nothing
+    action: str  # update, delete, insert, nothing, error
     condition: Text | None
     assignments: tuple[Assignment, ...] | None
     start: int
     by_position: bool = False
     """INSERT VALUES without a column list: the columns are the table's, in order."""
+    message: Text | None = None
+    """What THEN ERROR says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,9 @@ class Merge:
     clauses: tuple[Clause, ...]
     ctes: str
     spark: bool
+    returning: tuple[Text, ...] = ()
+    evolves: bool = False
+    """WITH SCHEMA EVOLUTION: columns of the source that the table lacks are added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class Update:
     where: Text | None
     ctes: str
     spark: bool
+    returning: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ class Delete:
     where: Text | None
     ctes: str
     spark: bool
+    returning: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +107,7 @@ class Insert:
     source: Text
     ctes: str
     spark: bool
+    returning: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +188,14 @@ class ResetSetting:
     key: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN of a statement that changes rows: what it would write, or with `fates` what becomes of every row."""
+
+    statement: Merge | Update | Delete | Insert
+    fates: bool
+
+
 Change = Merge | Update | Delete | Insert | Truncate
 Show = ShowProperties | ShowTables | ShowColumns
-Statement = Change | CreateTable | DropTable | Show | SetSetting | ResetSetting | Passed
+Statement = Change | CreateTable | DropTable | Show | SetSetting | ResetSetting | Explain | Passed

@@ -13,19 +13,16 @@ from lakesql.sql.nodes import Assignment, Clause, Delete, Insert, Merge, Name, T
 IsHudi = Callable[[Name], bool]
 
 _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
-_NO_RETURNING = "Run the statement without it; the result says how many rows changed."
 
 
 def merge(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Merge | None:
-    """MERGE INTO t [AS a] USING s [AS b] ON cond WHEN ... THEN ..."""
+    """MERGE [WITH SCHEMA EVOLUTION] INTO t [AS a] USING s [AS b] ON cond WHEN ... THEN ... [RETURNING ...]"""
     cursor.expect("MERGE")
     evolves = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
     target = cursor.name("the table to merge into")
     if not is_hudi(target):
         return None
-    if evolves:
-        cursor.refuse("MERGE WITH SCHEMA EVOLUTION", "Merge the columns that the table has.")
     alias = _alias(cursor, target, "USING")
     cursor.expect("USING")
     source, source_alias = _source(cursor)
@@ -39,12 +36,14 @@ def merge(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Merge | None:
     clauses = []
     while cursor.sees("WHEN"):
         clauses.append(_clause(cursor, alias, target))
-    _no_returning(cursor)
+    returning = _returning(cursor)
     if not clauses:
         cursor.fail(f"expected WHEN MATCHED or WHEN NOT MATCHED, found {cursor.shown()}")
     cursor.finish()
     _no_unreachable(cursor, clauses)
-    return Merge(target, alias, source, source_alias, on, using_columns, tuple(clauses), ctes, cursor.spark)
+    return Merge(
+        target, alias, source, source_alias, on, using_columns, tuple(clauses), ctes, cursor.spark, returning, evolves
+    )
 
 
 def _no_unreachable(cursor: Cursor, clauses: list[Clause]) -> None:
@@ -104,13 +103,15 @@ def _clause(cursor: Cursor, alias: str, target: Name) -> Clause:
             cursor.expect("TARGET")
     condition = cursor.until("a condition", "THEN") if cursor.accept("AND") else None
     cursor.expect("THEN")
-    if cursor.sees("ERROR"):
-        cursor.refuse("MERGE ... THEN ERROR", "Count such rows with a SELECT before the MERGE.")
+    if cursor.accept("ERROR"):
+        ends = cursor.done or cursor.peek().word in ("WHEN", "RETURNING")
+        message = None if ends else cursor.until("a message", "WHEN", "RETURNING")
+        return Clause(kind, "error", condition, None, start, message=message)
     if cursor.accept("DO", "NOTHING"):
         return Clause(kind, "nothing", condition, None, start)
     allowed = "INSERT" if kind == "not_matched" else "UPDATE or DELETE"
     if cursor.peek().word not in allowed.split(" or "):
-        cursor.fail(f"expected {allowed} or DO NOTHING, found {cursor.shown()}")
+        cursor.fail(f"expected {allowed.replace(' or ', ', ')}, DO NOTHING or ERROR, found {cursor.shown()}")
     if cursor.accept("DELETE"):
         return Clause(kind, "delete", condition, None, start)
     if cursor.accept("UPDATE"):
@@ -170,17 +171,19 @@ def _assignments(cursor: Cursor, alias: str, target: Name, *stops: str) -> tuple
     while True:
         if cursor.sees("("):
             cursor.refuse("SET (a, b) = (...)", "Set one column at a time.")
-        name, start = _column(cursor, alias, target)
+        (name, *below), start = _path(cursor, alias, target)
         if cursor.sees("["):
             cursor.refuse("setting an element of a list or map", "Set the whole column.")
         cursor.expect("=")
-        found.append(Assignment(name, cursor.until("a value", ",", *stops, stop_if=_at_clause(stops)), start))
+        value = cursor.until("a value", ",", *stops, stop_if=_at_clause(stops))
+        found.append(Assignment(name, value, start, tuple(below)))
         if not cursor.accept(","):
             break
-    names = [a.column.lower() for a in found]
-    twice = next((a for i, a in enumerate(found) if a.column.lower() in names[:i]), None)
-    if twice is not None:
-        cursor.fail(f"column {twice.column} is set twice", twice.start)
+    names = [[part.lower() for part in (a.column, *a.path)] for a in found]
+    for number, (place, assignment) in enumerate(zip(names, found, strict=True)):
+        # A field and the struct around it are the same place.
+        if any(place[: len(other)] == other[: len(place)] for other in names[:number]):
+            cursor.fail(f"column {'.'.join((assignment.column, *assignment.path))} is set twice", assignment.start)
     return tuple(found)
 
 
@@ -193,19 +196,25 @@ def _at_clause(stops: tuple[str, ...]) -> Callable[[Cursor], bool]:
     return stop
 
 
-def _column(cursor: Cursor, alias: str, target: Name) -> tuple[str, int]:
-    """A column on the left side; `t.x` and `x` are the same. Fields of a struct are refused."""
+def _path(cursor: Cursor, alias: str, target: Name) -> tuple[Name, int]:
+    """A column on the left side with the fields below it; `t.x` and `x` are the same."""
     start = cursor.peek().start
     parts = cursor.name("a column")
     if len(parts) > 1 and parts[0].lower() in (alias.lower(), target[-1].lower()):
         parts = parts[1:]
+    return parts, start
+
+
+def _column(cursor: Cursor, alias: str, target: Name) -> tuple[str, int]:
+    """A whole column of a column list; `t.x` and `x` are the same."""
+    parts, start = _path(cursor, alias, target)
     if len(parts) > 1:
-        cursor.refuse(f"setting the struct field {'.'.join(parts)}", f"Set the whole column {parts[0]}.")
+        cursor.refuse(f"inserting the struct field {'.'.join(parts)}", f"Give the whole column {parts[0]}.")
     return parts[0], start
 
 
 def update(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Update | None:
-    """UPDATE t [AS a] SET x = e, ... [WHERE cond]"""
+    """UPDATE t [AS a] SET x = e, ... [WHERE cond] [RETURNING ...]"""
     cursor.expect("UPDATE")
     target = cursor.name("the table to update")
     if not is_hudi(target):
@@ -216,13 +225,13 @@ def update(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Update | None:
     if cursor.sees("FROM"):
         cursor.refuse("UPDATE ... FROM", "Write it as MERGE INTO ... WHEN MATCHED THEN UPDATE.")
     where = cursor.until("a condition", "RETURNING") if cursor.accept("WHERE") else None
-    _no_returning(cursor)
+    returning = _returning(cursor)
     cursor.finish()
-    return Update(target, alias, assignments, where, ctes, cursor.spark)
+    return Update(target, alias, assignments, where, ctes, cursor.spark, returning)
 
 
 def delete(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Delete | None:
-    """DELETE FROM t [AS a] [WHERE cond]"""
+    """DELETE FROM t [AS a] [WHERE cond] [RETURNING ...]"""
     cursor.expect("DELETE")
     cursor.accept("FROM")
     target = cursor.name("the table to delete from")
@@ -232,13 +241,13 @@ def delete(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Delete | None:
     if cursor.sees("USING"):
         cursor.refuse("DELETE ... USING", "Write it as MERGE INTO ... WHEN MATCHED THEN DELETE.")
     where = cursor.until("a condition", "RETURNING") if cursor.accept("WHERE") else None
-    _no_returning(cursor)
+    returning = _returning(cursor)
     cursor.finish()
-    return Delete(target, alias, where, ctes, cursor.spark)
+    return Delete(target, alias, where, ctes, cursor.spark, returning)
 
 
 def insert(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Insert | None:
-    """INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(columns)] [BY NAME] query"""
+    """INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(columns)] [BY NAME] query [RETURNING ...]"""
     cursor.expect("INSERT")
     replaces = cursor.accept("OR", "REPLACE") or cursor.accept("OR", "IGNORE")
     overwrite = cursor.accept("OVERWRITE")
@@ -270,9 +279,11 @@ def insert(cursor: Cursor, is_hudi: IsHudi, ctes: str = "") -> Insert | None:
     source = cursor.until("a query", "RETURNING", stop_if=lambda c: c.sees("ON", "CONFLICT"))
     if cursor.sees("ON"):
         cursor.refuse("INSERT ... ON CONFLICT", _DUPLICATES)
-    _no_returning(cursor)
+    if overwrite and cursor.sees("RETURNING"):
+        cursor.refuse("INSERT OVERWRITE ... RETURNING", "SELECT from the table afterwards.")
+    returning = _returning(cursor)
     cursor.finish()
-    return Insert(target, columns, by_name, overwrite, partition, source, ctes, cursor.spark)
+    return Insert(target, columns, by_name, overwrite, partition, source, ctes, cursor.spark, returning)
 
 
 _DUPLICATES = "SET hoodie.spark.sql.insert.into.operation = 'upsert', or use MERGE INTO."
@@ -318,6 +329,11 @@ def truncate(cursor: Cursor, is_hudi: IsHudi) -> Truncate | None:
     return Truncate(target)
 
 
-def _no_returning(cursor: Cursor) -> None:
-    if cursor.sees("RETURNING"):
-        cursor.refuse("RETURNING", _NO_RETURNING)
+def _returning(cursor: Cursor) -> tuple[Text, ...]:
+    """The items behind RETURNING; none when it is not there."""
+    if not cursor.accept("RETURNING"):
+        return ()
+    items = [cursor.until("a column", ",")]
+    while cursor.accept(","):
+        items.append(cursor.until("a column", ","))
+    return tuple(items)

@@ -4,6 +4,7 @@ So a result of ours is fetched, shown and converted exactly like any other, on e
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,16 @@ WRITE_SCHEMA = pa.schema(
         ("notes", pa.list_(pa.string())),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a statement did, and the rows of its RETURNING, None when it has none."""
+
+    result: WriteResult
+    returned: pa.Table | None = None
+
+
 _TEXTS = pa.schema([("result", pa.string())])
 _PAIRS = pa.schema([("key", pa.string()), ("value", pa.string())])
 

@@ -2,6 +2,7 @@
 
 from lakesql.errors import SQLError, Unsupported
 from lakesql.sql.merge_into import DUPLICATES, POLICIES
+from lakesql.sql.merge_names import EVOLVE
 from lakesql.sql.nodes import ResetSetting, SetSetting
 from lakesql.sql.options import INSERT_OPERATION, check_value, require_spelt
 from lakesql.sql.results import pairs_sql
@@ -21,8 +22,10 @@ def set_setting(session: Session, statement: SetSetting) -> str:
         raise Unsupported(f"setting {key} is obsolete. SET {INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'.")
     if key in _OF_ONE_TABLE:
         raise SQLError(f"setting {key} belongs to one table and cannot be set for all; give it in TBLPROPERTIES.")
-    if key.startswith("lakesql.") and key not in (DUPLICATES, RETRIES):
-        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES} and {RETRIES}.")
+    if key.startswith("lakesql.") and key not in (DUPLICATES, RETRIES, EVOLVE):
+        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES}, {RETRIES} and {EVOLVE}.")
+    if key == EVOLVE and value.lower() not in ("true", "false"):
+        raise SQLError(f"setting {key} = {value!r}: use true or false.")
     if key == DUPLICATES and value.lower() not in POLICIES:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(POLICIES)}.")
     require_spelt(key, "setting")

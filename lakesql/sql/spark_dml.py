@@ -1,5 +1,6 @@
 """MERGE, UPDATE and DELETE in Spark's spelling with every expression and query in them translated. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,10 +17,16 @@ def translated_merge(merge: Merge) -> Merge:
         source=Text(dialect.from_item(merge.source.sql), merge.source.start),
         on=_expression(merge.on),
         clauses=tuple(
-            replace(c, condition=_expression(c.condition), assignments=_translated_assignments(c.assignments))
+            replace(
+                c,
+                condition=_expression(c.condition),
+                assignments=_translated_assignments(c.assignments),
+                message=_expression(c.message),
+            )
             for c in merge.clauses
         ),
         ctes=dialect.ctes(merge.ctes) if merge.ctes else "",
+        returning=translated_items(merge.returning),
     )
 
 
@@ -29,10 +36,16 @@ def translated(statement: Simple) -> Simple:
         statement,
         where=_expression(statement.where),
         ctes=dialect.ctes(statement.ctes) if statement.ctes else "",
+        returning=translated_items(statement.returning),
     )
     if isinstance(changed, Update):
         return replace(changed, assignments=_translated_assignments(changed.assignments) or ())
     return changed
+
+
+def translated_items(items: Sequence[Text]) -> tuple[Text, ...]:
+    """The items of a RETURNING."""
+    return tuple(Text(dialect.expression(item.sql), item.start) for item in items)
 
 
 def _translated_assignments(assignments: tuple[Assignment, ...] | None) -> tuple[Assignment, ...] | None:

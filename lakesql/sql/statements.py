@@ -14,7 +14,7 @@ from collections.abc import Callable
 from lakesql.sql import parse_ddl, parse_dml
 from lakesql.sql.cursor import Cursor
 from lakesql.sql.lexer import Piece
-from lakesql.sql.nodes import Name, Passed, Statement
+from lakesql.sql.nodes import Delete, Explain, Insert, Merge, Name, Passed, Statement, Update
 
 IsHudi = Callable[[Name], bool]
 
@@ -33,7 +33,7 @@ _PLAIN = {
     "SET": parse_ddl.set_setting,
     "RESET": parse_ddl.reset_setting,
 }
-STATEMENTS = ("CREATE TABLE ... USING hudi", *sorted((*_WITH_CTES, *_WITH_TARGET, *_PLAIN)))
+STATEMENTS = ("CREATE TABLE ... USING hudi", "EXPLAIN", *sorted((*_WITH_CTES, *_WITH_TARGET, *_PLAIN)))
 """First words of the statements that lakesql runs itself."""
 
 _QUERY_VERBS = (*_WITH_CTES, "SELECT", "FROM", "VALUES", "TABLE")
@@ -47,8 +47,10 @@ def parse(text: str, piece: Piece, is_hudi: IsHudi) -> Statement:
     """
     cursor = Cursor(text, piece.tokens)
     first = cursor.peek().word
-    if first in ("EXPLAIN", "PREPARE"):
-        _refuse_inside(cursor, is_hudi)
+    if first == "EXPLAIN":
+        return _explain(cursor, is_hudi) or Passed(piece.text)
+    if first == "PREPARE":
+        _refuse_prepare(cursor, is_hudi)
         return Passed(piece.text)
     found = _parse(cursor, is_hudi)
     if found is None:
@@ -83,21 +85,34 @@ def _ctes(cursor: Cursor) -> str:
     return text.sql
 
 
-def _refuse_inside(cursor: Cursor, is_hudi: IsHudi) -> None:
-    """EXPLAIN and PREPARE of a statement of ours are refused: DuckDB could not run what is inside."""
-    word = cursor.next().word
-    if word == "PREPARE":
-        while not cursor.done and not cursor.accept("AS"):
-            cursor.next()
-    else:
-        while cursor.peek().word in ("ANALYZE", "VERBOSE", "EXTENDED", "FORMATTED"):
-            cursor.next()
-        if cursor.sees("("):
-            cursor.bracketed("options")
-    at = cursor.at
+def _explain(cursor: Cursor, is_hudi: IsHudi) -> Explain | None:
+    """EXPLAIN [(FATES)] of a MERGE, UPDATE, DELETE or INSERT of ours; what else there is of ours is refused."""
+    cursor.expect("EXPLAIN")
+    start, options = cursor.at, ""
+    while cursor.peek().word in ("ANALYZE", "VERBOSE", "EXTENDED", "FORMATTED"):
+        options = cursor.next().word
+    if cursor.sees("("):
+        options = cursor.bracketed("options").sql.upper()
+    inside_at = cursor.at
     inside = _parse(cursor, is_hudi)
-    if inside is not None:
+    if inside is None:
+        return None
+    if not isinstance(inside, Merge | Update | Delete | Insert):
+        cursor.at = inside_at
+        verb = cursor.peek().word or "statement"
+        cursor.refuse(f"EXPLAIN of {verb} on a Hudi table", "Run it; the result says what it did.")
+    if options not in ("", "FATES"):
+        cursor.at = start
+        cursor.refuse(f"EXPLAIN {options} of a write", "Use EXPLAIN, or EXPLAIN (FATES) for one row per source row.")
+    return Explain(inside, options == "FATES")
+
+
+def _refuse_prepare(cursor: Cursor, is_hudi: IsHudi) -> None:
+    """PREPARE of a statement of ours is refused: DuckDB could not run what is inside."""
+    while not cursor.done and not cursor.accept("AS"):
+        cursor.next()
+    at = cursor.at
+    if _parse(cursor, is_hudi) is not None:
         cursor.at = at
         verb = cursor.peek().word or "statement"
-        advice = "Run it; the result says what it did." if word == "EXPLAIN" else "Use execute(sql, parameters)."
-        cursor.refuse(f"{word} of {verb} on a Hudi table", advice)
+        cursor.refuse(f"PREPARE of {verb} on a Hudi table", "Use execute(sql, parameters).")

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from lakesql.errors import FormatError, TableError, Unsupported
-from lakesql.format.avro import arrow_schema, without_meta_fields
+from lakesql.format.avro import arrow_schema, avro_schema, without_meta_fields
 from lakesql.format.files import BaseFile, FileSlice, LogFile, base_files, file_slices, parse_data_file
 from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, decode_record
 from lakesql.format.timeline import COMPLETED, Instant, Timeline
@@ -44,6 +44,8 @@ class TableState:
     timeline: Timeline
     files: tuple[BaseFile | LogFile, ...]
     instant_files: Mapping[str, FileInfo]
+    added: tuple[Mapping[str, object], ...] = ()
+    """Avro fields of columns that a write in progress appends to the schema."""
 
     @property
     def path(self) -> str:
@@ -70,12 +72,24 @@ class TableState:
     @cached_property
     def avro(self) -> dict[str, object]:
         """The Avro schema of the table's columns, without the meta columns."""
-        return self.avro_as_of(None)
+        stored = self.avro_as_of(None)
+        return stored | {"fields": [*cast(list[object], stored["fields"]), *self.added]} if self.added else stored
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The table's columns, without the meta columns, as Arrow types."""
         return arrow_schema(self.avro)
+
+    @property
+    def added_names(self) -> tuple[str, ...]:
+        """The columns that a write in progress appends."""
+        return tuple(str(f["name"]) for f in self.added)
+
+    def with_columns(self, schema: pa.Schema) -> "TableState":
+        """The same state with these nullable columns appended, for a write that adds them."""
+        fields = pa.schema([f.with_nullable(True) for f in schema])
+        added = avro_schema(fields, self.name)["fields"]
+        return replace(self, added=(*self.added, *added))
 
     def avro_as_of(self, as_of: str | None) -> dict[str, object]:
         """The table schema of the newest commit not younger than `as_of` (requested time), as Avro."""

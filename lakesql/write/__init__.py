@@ -4,7 +4,7 @@
     lock        one lakesql writer at a time, from the look at the table until the commit
     undo        what dead writers left is rolled back
     tag         key by key: which file slice holds it, what becomes of the row
-    route       which file every row goes to
+    route       which file every row goes to; `preview` (EXPLAIN) ends here
     begin       requested and inflight instant
     slices      the files and their write stats; the only place where the two table types differ
     complete    one last look at the timeline, then the put that makes it all visible
@@ -35,7 +35,9 @@ from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
 from lakesql.write.index import Index, index_of, of_table
 from lakesql.write.notes import late_note
+from lakesql.write.outcome import Observer, Outcome, outcome, with_moves
 from lakesql.write.plan import APPEND, BATCH, CREATE, FATE, RESOLVED, REWRITE, Target
+from lakesql.write.preview import PlannedFile, planned_files
 from lakesql.write.resolve import give_back
 from lakesql.write.result import WriteResult
 from lakesql.write.retry import LOCK, locked, retried, with_attempts
@@ -49,7 +51,19 @@ from lakesql.write.transaction import Transaction
 from lakesql.write.undo import undo_dead_writes
 from lakesql.write.verbs import VERBS, Verb, action_of, looks_up, rules_of, verb_of
 
-__all__ = ["LOCK", "VERBS", "WriteResult", "create", "retried", "with_attempts", "write"]
+__all__ = [
+    "LOCK",
+    "VERBS",
+    "Observer",
+    "Outcome",
+    "PlannedFile",
+    "WriteResult",
+    "create",
+    "preview",
+    "retried",
+    "with_attempts",
+    "write",
+]
 
 
 def new_file_id() -> str:
@@ -69,16 +83,19 @@ def write(
     partitions: Collection[str] = (),
     reads_table: bool = False,
     extra: Mapping[str, str] | None = None,
+    observe: Observer | None = None,
     clock: Clock = system_clock,
     ids: Callable[[], str] = new_file_id,
 ) -> WriteResult:
     """Write the rows that `rows_sql` gives on `con`.
 
     Columns by name: the table's (missing ones NULL), optionally `__op` (upsert, insert, delete; NULL: as `operation`
-    says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL).
+    says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL), `__lakesql_number`
+    (BIGINT, the number of a row; see `outcome`).
     `operation` is a key of VERBS, `settings` have Hudi's names. `partitions`: partition paths that insert_overwrite or
     delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`, so
     file groups that changed since are a conflict. `extra` goes into extraMetadata of the commit.
+    `observe` is told what becomes of the rows, which must be numbered, before anything is written.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
 
     Raises TableError (rows and table do not fit), Unsupported, CommitConflict (nothing happened, a retry is safe) and
@@ -97,7 +114,7 @@ def write(
             now, zone, notes = _fresh(state, config, clock)
             found = frozenset(partitions)
             road = _Road(con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes)
-            result = _walk(road, now, state if reads_table else None)
+            result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:
         if result is None:
             raise
@@ -144,7 +161,7 @@ class _Road:
 
 def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[TableState, tzinfo, list[str]]:
     """The table as it is now, dead writes rolled back; the zone of its instants; what the user should know."""
-    now = load(state.storage)
+    now = replace(load(state.storage), added=state.added)
     require_writable(now)
     if not now.schema.equals(state.schema):
         raise CommitConflict(
@@ -155,11 +172,58 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
     undone = undo_dead_writes(now, clock, zone)
     if not undone:
         return now, zone, []
-    return load(state.storage), zone, [f"Rolled back the unfinished write {t} of a dead writer." for t in undone]
+    return (
+        replace(load(state.storage), added=state.added),
+        zone,
+        [f"Rolled back the unfinished write {t} of a dead writer." for t in undone],
+    )
 
 
-def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult:
-    """Tag, route, write and commit the batch on `now`. `basis`: the state that the rows were computed from."""
+def preview(
+    con: duckdb.DuckDBPyConnection,
+    state: TableState,
+    rows_sql: str,
+    *,
+    operation: str,
+    settings: Mapping[str, str] | None = None,
+    partitions: Collection[str] = (),
+    observe: Observer | None = None,
+) -> tuple[PlannedFile, ...]:
+    """The files that `write` with the same arguments would write now. Nothing is written and no lock is taken.
+
+    Raises what `write` raises before it writes.
+    """
+    verb, config = verb_of(operation), parse_settings({**of_table(state), **(settings or {})})
+    require_writable(state)
+    index = index_of(state, config)
+    rules = rules_of(con, state, verb, config, index)
+    try:
+        batch = materialise(con, state, rows_sql, rules, settings or {})
+        zone = timeline_zone(state, config.timezone)
+        found = frozenset(partitions)
+        road = _Road(con, verb, config, index, rules, batch, found, {}, system_clock, zone, new_file_id)
+        planned = _planned(road, state, None, observe)
+    finally:
+        _tidy(con)
+    return planned_files(planned.slices, planned.targets, planned.replaced, planned.record_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Everything that is decided before the first byte is written."""
+
+    now: TableState
+    plan: read.ReadPlan
+    slices: tuple[FileSlice, ...]  # the plan's, and those that are opened
+    tagged: Tagged
+    targets: tuple[Target, ...]
+    replaced: Mapping[str, list[str]]
+    touched: frozenset[tuple[str, str]]
+    record_bytes: float
+
+
+def _planned(road: _Road, now: TableState, basis: TableState | None, observe: Observer | None) -> _Planned:
+    """Tag and route the batch on `now`. `basis`: the state that the rows were computed from."""
     plan = read.plan(now)
     if road.index != index_of(now, road.settings):
         raise CommitConflict(
@@ -183,6 +247,16 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     refuse_pending(layout, touched)
     if basis is not None:
         commit.refuse_overlap(basis, now, touched)
+    if road.batch.numbered:
+        tagged = with_moves(road.con, tagged, now.path)
+    if observe is not None:
+        observe(outcome(plan, tagged))
+    return _Planned(now, plan, slices, tagged, targets, replaced, frozenset(touched), sizes.record_bytes)
+
+
+def _walk(road: _Road, planned: _Planned) -> WriteResult:
+    """Write and commit what was decided."""
+    now, plan, tagged, replaced = planned.now, planned.plan, planned.tagged, planned.replaced
     result = WriteResult(
         instant=None,
         action=None,
@@ -192,7 +266,7 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
         rows_deleted=tagged.rows_deleted + _rows_in(road, plan, replaced),
         rows_ignored=tagged.rows_ignored + road.batch.rows_dropped,
     )
-    if not targets and not replaced:
+    if not planned.targets and not replaced:
         return result
     if tagged.rows_moved:
         road.notes.append(f"{tagged.rows_moved} of the updated rows moved to another partition.")
@@ -200,9 +274,9 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
         road.notes.append(note)
     txn = commit.begin(now, action_of(road.verb, now.config.is_mor), road.verb.operation, road.clock, road.zone)
     try:
-        stats = _write_files(road, now, plan, slices, targets, tagged, txn)
+        stats = _write_files(road, planned, txn)
         body = commit.metadata_of(txn, stats, json.dumps(now.avro, separators=(",", ":")), road.extra, replaced)
-        completed = commit.complete(txn, now, body, touched, road.clock, road.zone)
+        completed = commit.complete(txn, now, body, planned.touched, road.clock, road.zone)
     except CommitUnknown:
         raise
     except BaseException:
@@ -221,7 +295,7 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
         action=txn.action,
         files_written=len(stats),
         bytes_written=sum(s.file_size_in_bytes or 0 for s in stats),
-        partitions_touched=len({*(t.partition for t in targets), *replaced}),
+        partitions_touched=len({*(t.partition for t in planned.targets), *replaced}),
     )
 
 
@@ -236,25 +310,18 @@ def _tagged(road: _Road, plan: read.ReadPlan) -> Tagged:
     return tagged
 
 
-def _write_files(
-    road: _Road,
-    now: TableState,
-    plan: read.ReadPlan,
-    slices: Sequence[FileSlice],
-    targets: Sequence[Target],
-    tagged: Tagged,
-    txn: Transaction,
-) -> list[WriteStat]:
+def _write_files(road: _Road, planned: _Planned, txn: Transaction) -> list[WriteStat]:
+    now, plan, tagged, targets = planned.now, planned.plan, planned.tagged, planned.targets
     for partition in sorted({t.partition for t in targets if t.kind == CREATE}):
         commit.prepare_partition(txn, partition)
     if not targets:
         return []
-    work = job(txn, now, slices, road.settings, _folds(road, plan, targets))
+    work = job(txn, now, planned.slices, road.settings, _folds(road, plan, targets), road.rules.combine)
     if tagged.resolved and road.rules.merge.merger is not None:
         give_back(road.con, [t.slice_no for t in targets if t.kind == APPEND and t.slice_no is not None])
-    ords = ordering_columns(plan)
-    names = now.schema.names
-    with rows_of(road.con, names, ords, targets, tagged.looked_up, txn.instant, tagged.resolved) as rows:
+    by_key = road.settings.bulk_insert_sorts and road.verb.operation == "BULK_INSERT"
+    names, ords = now.schema.names, ordering_columns(plan)
+    with rows_of(road.con, names, ords, targets, tagged.looked_up, txn.instant, by_key, tagged.resolved) as rows:
         return write_targets(road.con, work, targets, rows)
 
 

@@ -73,8 +73,9 @@ class Edit:
 class Written:
     """What came of it."""
 
-    rows: int
+    rows: int  # by the footer of the new file
     size_bytes: int
+    rows_before: int = 0  # by the footer of the old file
 
 
 def write_new(storage: Storage, spec: BaseSpec, rows: Iterable[pa.Table]) -> Written:
@@ -101,7 +102,7 @@ def rewrite(
             writer.write(_edited(piece, first, edit), new=False)
         for piece in _pieces(added):
             writer.write(piece, new=True)
-        return writer.finish()
+        return replace(writer.finish(), rows_before=source.metadata.num_rows)
 
 
 def _old_rows(source: pq.ParquetFile, spec: BaseSpec, where: str, use_threads: bool) -> Iterator[tuple[int, pa.Table]]:
@@ -156,7 +157,7 @@ class _Writer:
         self._spec = spec
         self._filter = _first_filter(source, spec)
         self._keys: list[tuple[str, str]] = []
-        self._rows = 0
+        self._footers: list[pq.FileMetaData] = []
         self._parquet: pq.ParquetWriter | None = None
         self._file = storage.create(spec.path)
 
@@ -178,7 +179,6 @@ class _Writer:
             self._filter = self._filter.with_keys(keys)
         self._keys.append(_key_range(keys))
         self._parquet.write_table(self._with_constants(piece), row_group_size=ROW_GROUP_ROWS)
-        self._rows += piece.num_rows
 
     def finish(self) -> Written:
         if self._parquet is None:
@@ -192,7 +192,7 @@ class _Writer:
             }
         self._parquet.add_key_value_metadata(footer)
         self._parquet.close()
-        return Written(self._rows, Path(self._file).stat().st_size)
+        return Written(self._footers[0].num_rows, Path(self._file).stat().st_size)
 
     def _open(self, sample: pa.Table) -> pq.ParquetWriter:
         fields = [f.with_type(_CONSTANT) if f.name in (_FILE_NAME, _PARTITION) else f for f in self._spec.schema]
@@ -204,6 +204,7 @@ class _Writer:
             compression_level=_LEVELS.get(codec),
             use_dictionary=[_FILE_NAME, _PARTITION, *_repetitive(sample)],
             store_schema=False,
+            metadata_collector=self._footers,
         )
 
     def _with_constants(self, piece: pa.Table) -> pa.Table:

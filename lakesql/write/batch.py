@@ -6,6 +6,7 @@ nothing is written before every row has been checked. Its columns are the table'
     __lakesql_op    TINYINT   UPSERT, INSERT, DELETE (unconditional) or MARKED (a delete compared by ordering value)
     __lakesql_key   VARCHAR   record key; NULL only where the table generates keys
     __lakesql_part  VARCHAR   partition path
+    __lakesql_number BIGINT   the number that the row came with, when the rows have a column `__lakesql_number`
 
 `rowid` is the place of a row in the input. Rows of one key are then reduced to one (`precombine`).
 """
@@ -23,7 +24,7 @@ from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.merge import ALWAYS, Rule
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
-from lakesql.write.plan import BATCH, DELETE, INSERT, MARKED, UPSERT
+from lakesql.write.plan import BATCH, DELETE, INSERT, MARKED, NUMBER, UPSERT
 from lakesql.write.precombine import precombine
 
 _OPS = {"upsert": UPSERT, "insert": INSERT, "delete": DELETE}
@@ -39,6 +40,7 @@ class Batch:
     rows: int
     rows_dropped: int  # lost against another row of the same key in this batch
     partitions: tuple[str, ...]
+    numbered: bool = False  # the rows came with numbers: `__lakesql_number` of the batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,18 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
             raise TableError(f"{state.path}: the rows do not fit the table: {str(error).splitlines()[0]}") from error
         raise
     rows = _check(con, state, rules)
+    if rules.keys_everywhere and NUMBER in given:
+        rows -= _leave_moves_to_the_index(con)
     dropped = precombine(con, state, rules.merge, rules.ordering, rules.keys_everywhere) if rules.combine else 0
     partitions = con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall()
-    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions))
+    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions), NUMBER in given)
+
+
+def _leave_moves_to_the_index(con: Connection) -> int:
+    """Under a global index a row that moves is found by its key: take out its delete; the number of rows taken out."""
+    moving = f"SELECT {NUMBER} FROM {BATCH} GROUP BY 1 HAVING count(DISTINCT __lakesql_part) > 1"
+    deletes = f"DELETE FROM {BATCH} WHERE __lakesql_op = {DELETE} AND {NUMBER} IN ({moving})"
+    return int(con.execute(deletes).fetchall()[0][0])
 
 
 def _described(con: Connection, rows_sql: str) -> dict[str, str]:
@@ -99,13 +110,13 @@ def _sources(state: TableState, given: Mapping[str, str], rules: Rules) -> dict[
         if name.lower() in by_name:
             raise TableError(f"{state.path}: the rows have the column {name} twice. Give each column once.")
         by_name[name.lower()] = name
-    special = {c.lower() for c in META_COLUMNS} | {_OP}
+    special = {c.lower() for c in META_COLUMNS} | {_OP, NUMBER}
     known = {c.lower() for c in state.schema.names}
     unknown = [name for name in given if name.lower() not in known | special]
     if unknown:
         raise TableError(
             f"{state.path}: the rows have the column {', '.join(unknown)}, the table has "
-            f"{', '.join(state.schema.names)}. Leave it out, rename it, or add it with ALTER TABLE ... ADD COLUMN."
+            f"{', '.join(state.schema.names)}. Leave it out or rename it; in SQL, SET lakesql.schema.evolve = true adds it."
         )
     _require_key_columns(state, set(by_name), rules)
     return {c: (by_name[c.lower()], given[by_name[c.lower()]]) for c in state.schema.names if c.lower() in by_name}
@@ -161,6 +172,9 @@ def _select_sql(
         column = quote(names[name]) if name in names else "NULL"
         fields.append(f"CAST({column} AS VARCHAR) AS {quote('__lakesql_given' + name)}")
     columns = ", ".join(quote(c) for c in state.schema.names)
+    if NUMBER in given:
+        fields.append(NUMBER)
+        columns += f", {NUMBER}"
     key = _key_sql(state, sources, rules, options)
     part = (
         ("''" if _partition_open(rules) else "NULL")

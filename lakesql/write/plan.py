@@ -13,6 +13,9 @@ BATCH, FATE, MATCH = "__lakesql_batch", "__lakesql_fate", "__lakesql_match"
 RESOLVED = "__lakesql_resolved"
 """TEMP table: rows of the batch as they are after merging with the stored rows (`resolve`), by `place`."""
 
+NUMBER = "__lakesql_number"
+"""The column of BATCH that says which row of the input it was; two rows of one number stand or fall together."""
+
 UPSERT, INSERT, DELETE, MARKED = range(4)
 """What is asked for, `__lakesql_op` of BATCH. DELETE is unconditional, MARKED compared by ordering value."""
 

@@ -110,11 +110,11 @@ def _keep(
     shown = held.show(changed, columns, [])
     con.register(_FATES, pa.table({"place": pa.array(places), "fate": pa.array(fate.astype(np.uint8))}))
     con.register(_ROWS, shown.append_column("__lakesql_place", pa.array(places[fate == UPDATED])))
-    names = ", ".join(f"r.{quote(c)}" for c in columns)
+    names, own = ", ".join(f"r.{quote(c)}" for c in columns), ", ".join(map(quote, columns))
     try:
         con.execute(f"UPDATE {FATE} SET fate = n.fate FROM {_FATES} n WHERE {FATE}.place = n.place").fetchall()
         con.execute(
-            f"INSERT INTO {RESOLVED} BY NAME SELECT {names}, b.__lakesql_op, b.__lakesql_key, b.__lakesql_part, r.__lakesql_place "
+            f"INSERT INTO {RESOLVED} BY NAME SELECT {names}, b.* EXCLUDE ({own}), r.__lakesql_place "
             f"FROM {_ROWS} r JOIN {BATCH} b ON b.rowid = r.__lakesql_place"
         ).fetchall()
     finally:

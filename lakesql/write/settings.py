@@ -20,6 +20,17 @@ INDEXES = ("", "SIMPLE", "BLOOM", "GLOBAL_SIMPLE", "GLOBAL_BLOOM", "BUCKET", "IN
 RETRIES = "lakesql.write.retries"
 """How often a statement that lost against another writer is run again."""
 
+SORT_MODES = {
+    "none": False,
+    "global_sort": True,
+    "partition_sort": True,
+    "partition_path_repartition": False,
+    "partition_path_repartition_and_sort": True,
+}
+"""`hoodie.bulkinsert.sort.mode` -> whether the rows of a partition are sorted by record key before they are cut into
+files. The modes differ further only in how Spark spreads rows over tasks; here a partition is always written in one
+piece."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriteConfig:
@@ -47,6 +58,7 @@ class WriteConfig:
     bloom_index_moves: bool = True
     buckets: int = 0  # 0: not given
     bucket_fields: str = ""
+    bulk_insert_sorts: bool = False
 
 
 def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
@@ -134,6 +146,12 @@ def _codec(text: str) -> str:
     return CODECS[text.lower()]
 
 
+def _sort_mode(text: str) -> bool:
+    if text.lower() not in SORT_MODES:
+        raise ValueError(f"must be one of {', '.join(SORT_MODES).upper()}")
+    return SORT_MODES[text.lower()]
+
+
 _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_file_bytes": ("hoodie.parquet.max.file.size", _size(1)),
     "small_file_bytes": ("hoodie.parquet.small.file.limit", _whole),
@@ -157,6 +175,7 @@ _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bloom_index_moves": ("hoodie.bloom.index.update.partition.path", _flag),
     "buckets": ("hoodie.bucket.index.num.buckets", _size(1)),
     "bucket_fields": ("hoodie.bucket.index.hash.field", str),
+    "bulk_insert_sorts": ("hoodie.bulkinsert.sort.mode", _sort_mode),
 }
 
 SETTINGS = frozenset(name for name, _ in _BY_FIELD.values())

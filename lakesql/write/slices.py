@@ -27,10 +27,11 @@ from lakesql.table.deltas import Batch, changes_of
 from lakesql.table.merge import COMMIT_TIME
 from lakesql.table.state import TableState
 from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
+from lakesql.write.conserve import require_records, require_rows, require_unique
 from lakesql.write.logfile import LogContent, encode_groups, next_log_file
 from lakesql.write.plan import APPEND, CREATE, DELETED, INSERTED, REWRITE, UPDATED, Target
 from lakesql.write.settings import WriteConfig
-from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_KEY, ROW_NO, ROW_PART, Stream
+from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_HASH, ROW_KEY, ROW_NO, ROW_PART, Stream
 from lakesql.write.transaction import APPEND_MARKER, CREATE_MARKER, MERGE_MARKER, Transaction, beat, mark
 
 WORKERS = 2
@@ -54,6 +55,7 @@ class Job:
     folds: Mapping[
         int, tuple[Batch, int]
     ]  # slice number -> what its log does to its base file, where that is rewritten
+    unique: bool  # a new key comes once
 
 
 def job(
@@ -62,13 +64,14 @@ def job(
     slices: Sequence[FileSlice],
     settings: WriteConfig,
     folds: Mapping[int, tuple[Batch, int]],
+    unique: bool = False,
 ) -> Job:
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
     config = state.config
     # Several ordering values need a wrapper that 0.15 and 1.0 cannot read.
     ordered = config.merge_mode != COMMIT_TIME and (config.version >= 9 or len(config.ordering_fields) == 1)
     schema = pa.schema([*meta, *state.schema])
-    return Job(txn, state, slices, settings, schema, with_meta_fields(state.avro), ordered, folds)
+    return Job(txn, state, slices, settings, schema, with_meta_fields(state.avro), ordered, folds, unique)
 
 
 def write_targets(
@@ -185,13 +188,18 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
     mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
     made = _Numbered(work, number)
     if target.kind == CREATE:
-        written = write_new(storage, spec, (made.base_rows(piece) for piece in rows))
+        written = write_new(storage, spec, (made.new_rows(piece) for piece in rows))
     else:
         assert target.kind == REWRITE, target.kind
         assert target.slice_no is not None, "a rewrite is of a slice"
         edit, added = _edit(made, list(rows), work.folds.get(target.slice_no))
         spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
         written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
+    where = f"{txn.where}: {txn.action} {txn.instant}"
+    logged = made.logged_rows
+    require_rows(where, target, written.rows_before + logged, written.rows)
+    if work.unique:
+        require_unique(where, target, made.new_keys, made.changed_keys)
     changes = target.changes
     return WriteStat(
         file_id=target.file_id,
@@ -216,6 +224,14 @@ class _Numbered:
         self._work = work
         self._prefix = f"{work.txn.instant}_{number}_"
         self._next = 0
+        self.logged_rows = 0  # what the log adds to the rows of the old file
+        self.new_keys: list[pa.Table] = []
+        self.changed_keys: list[pa.Table] = []
+
+    def new_rows(self, rows: pa.Table) -> pa.Table:
+        """As `base_rows`; the keys are remembered as new ones."""
+        self.new_keys.append(rows.select([ROW_KEY, ROW_HASH]))
+        return self.base_rows(rows)
 
     def base_rows(self, rows: pa.Table) -> pa.Table:
         """The stream's rows with the columns of a base file, those that never vary left out."""
@@ -254,17 +270,23 @@ def _edit(made: _Numbered, pieces: list[pa.Table], fold: tuple[Batch, int] | Non
     place = pc.fill_null(rows[ROW_NO], -1).to_numpy()
     based = place >= 0
     replaced, removed = based & (fate == UPDATED), based & (fate == DELETED)
-    replacements = made.base_rows(rows.filter(pa.array(replaced)))
-    added = [made.base_rows(rows.filter(pa.array((fate == INSERTED) | (~based & (fate == UPDATED)))))]
+    changed = rows.filter(pa.array(replaced))
+    made.changed_keys.append(changed.select([ROW_KEY, ROW_HASH]))
+    replacements = made.base_rows(changed)
+    added = [made.new_rows(rows.filter(pa.array(fate == INSERTED)))]
     gone = np.unique(place[removed])
-    if fold is not None:
-        dead, live = changes_of(fold)
-        gone = np.union1d(gone, dead)
-        changed = rows[ROW_KEY].filter(pa.array(~based & (fate != INSERTED))).combine_chunks()
-        live = live.filter(pc.invert(pc.is_in(live["_hoodie_record_key"], value_set=changed)))
-        added.insert(0, live.select(added[0].column_names).cast(added[0].schema))
-    else:
+    if fold is None:
         assert based[fate != INSERTED].all(), "a change must have a place in the base file"
+    else:
+        dead, live = changes_of(fold)
+        made.logged_rows = live.num_rows - len(dead)
+        gone = np.union1d(gone, dead)
+        beyond = rows.filter(pa.array(~based & (fate == UPDATED)))
+        made.changed_keys.append(beyond.select([ROW_KEY, ROW_HASH]))
+        away = rows[ROW_KEY].filter(pa.array(~based & (fate != INSERTED))).combine_chunks()
+        live = live.filter(pc.invert(pc.is_in(live["_hoodie_record_key"], value_set=away)))
+        above = made.base_rows(beyond)
+        added = [live.select(above.column_names).cast(above.schema), above, *added]
     edit = Edit(place[replaced], replacements, gone)
     assert (np.diff(edit.replaced) > 0).all(), "rows must come sorted, one per place"
     return edit, added
@@ -330,6 +352,7 @@ class _LogBuffer:
         txn.storage.put(path, data)
         own_slice = [f.name for f in sorted(siblings, key=lambda f: f.version) if f.instant == file_slice.instant]
         records = content.last - content.first
+        require_records(f"{txn.where}: {txn.action} {txn.instant}", target, records, content.deletes.num_rows)
         return WriteStat(
             file_id=target.file_id,
             path=path,

@@ -1,6 +1,6 @@
 """The rows of a tagged batch in the order of their targets: one query and how many of its rows each target gets.
 
-Columns: ROW_NO BIGINT | ROW_FATE UTINYINT | ROW_KEY VARCHAR | ROW_PART VARCHAR | ORD_PREFIX 0 ... | those of the table.
+Columns: ROW_NO BIGINT | ROW_FATE UTINYINT | ROW_KEY VARCHAR | ROW_HASH UBIGINT: of the key | ROW_PART VARCHAR | ORD_PREFIX 0 ... | those of the table.
 Within a target, rows with a place in the base file come first, by place, then the others in input order. When every
 row is a new key no numbering is needed: sorted by partition path the rows are in the order of the targets, and a
 single partition needs no sort at all.
@@ -18,6 +18,7 @@ from lakesql.write.plan import BATCH, FATE, IGNORED, INSERT, INSERTED, RESOLVED,
 
 # Names that no column of a table has (`create` reserves them).
 ROW_NO, ROW_FATE, ROW_KEY, ROW_PART = "__lakesql_row_no", "__lakesql_fate", "__lakesql_key", "__lakesql_part"
+ROW_HASH = "__lakesql_hash"
 ORD_PREFIX = "__lakesql_ord_"
 
 _PLACES, _RANGES = "__lakesql_places", "__lakesql_ranges"
@@ -39,15 +40,17 @@ def rows_of(
     targets: Sequence[Target],
     looked_up: bool,
     instant: str,
+    by_key: bool = False,
     resolved: bool = False,
 ) -> Iterator[Stream]:
     """The stream for all targets; valid on `con` within the context. Generated keys (6.7) are made of `instant`.
 
+    `by_key`: rows of new groups come sorted by record key within their partition; only where nothing was looked up.
     With `resolved` the rows in RESOLVED stand in for those of the batch.
     """
     key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || {'b.__lakesql_place' if looked_up else 'b.rowid'})"
-    given = f"{key} AS {ROW_KEY}, b.__lakesql_part AS {ROW_PART}"
-    placed = f"{key} AS {ROW_KEY}, x.part AS {ROW_PART}"
+    given = f"{key} AS {ROW_KEY}, hash({key}) AS {ROW_HASH}, b.__lakesql_part AS {ROW_PART}"
+    placed = f"{key} AS {ROW_KEY}, hash({key}) AS {ROW_HASH}, x.part AS {ROW_PART}"
     fields = "".join(f", b.{quote(c)}" for c in columns)
     if not looked_up:
         nothing = "".join(f", NULL AS {ORD_PREFIX}{i}" for i in range(len(ords)))
@@ -57,8 +60,9 @@ def rows_of(
         )
         order = sorted(range(len(targets)), key=lambda n: (targets[n].partition, targets[n].first_insert))
         several = len({t.partition for t in targets}) > 1
+        order_by = ["b.__lakesql_part"] * several + [ROW_KEY] * by_key
         yield Stream(
-            sql + (" ORDER BY b.__lakesql_part, b.rowid" if several else ""),
+            sql + (f" ORDER BY {', '.join(order_by)}, b.rowid" if order_by else ""),
             tuple((n, targets[n].inserts) for n in order),
         )
         return
@@ -73,7 +77,7 @@ def rows_of(
     try:
         yield Stream(
             f"SELECT x.row_no AS {ROW_NO}, x.fate AS {ROW_FATE}, {placed}{stored}{fields} "
-            f"FROM ({_targeted(ords)}) x JOIN {_rows_sql(resolved)} b ON b.__lakesql_place = x.place "
+            f"FROM ({_targeted(ords)}) x JOIN {batch_rows_sql(resolved)} b ON b.__lakesql_place = x.place "
             "ORDER BY x.target, x.row_no NULLS LAST, x.place",
             tuple((n, _rows(t)) for n, t in enumerate(targets)),
         )
@@ -82,8 +86,8 @@ def rows_of(
         con.unregister(_RANGES)
 
 
-def _rows_sql(resolved: bool) -> str:
-    """The batch with the place of each row."""
+def batch_rows_sql(resolved: bool) -> str:
+    """The batch as it is written, with the place of each row."""
     if not resolved:
         return f"(SELECT *, rowid AS __lakesql_place FROM {BATCH})"
     given = (

@@ -184,6 +184,8 @@ def _decide(con: Connection, rules: Rules, ords: list[str], duplicates: str) -> 
         dead_late = f"NOT m.own AND coalesce({new} < {old}, false)"  # DELETE statements do not compare
         late = _late(rules.merge.write.row, new, old) if rules.merge.by_row else "false"
         marked_late = _late(rules.merge.write.delete, new, old)
+    if duplicates == "fail":
+        late = f"({late} AND NOT b.__lakesql_op = {INSERT})"  # a key that exists fails, late or not
     existing = {"drop": IGNORED}.get(duplicates, UPDATED)
     fate = f"""CASE
         WHEN b.__lakesql_op IN ({UPSERT}, {INSERT}) THEN CASE
