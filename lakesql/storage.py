@@ -158,13 +158,11 @@ class LocalStorage(Storage):
             return files, folders
         with entries:
             for entry in entries:
-                if _hidden_from_listings(entry.name):
-                    continue
                 # A file may vanish between the listing and its stat; then it is not there.
                 with suppress(FileNotFoundError):
                     if entry.is_dir():
                         folders.append(entry.name)
-                    else:
+                    elif not _hidden_from_listings(entry.name):
                         found = entry.stat()
                         info = FileInfo(prefix + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
                         files.append(info)
@@ -265,11 +263,11 @@ class MemoryStorage(Storage):
         folders: set[str] = set()
         for path, (data, modified_ms) in sorted(self.files.items()):
             name, slash, _ = path.removeprefix(prefix).partition("/")
-            if not path.startswith(prefix) or _hidden_from_listings(name):
+            if not path.startswith(prefix):
                 continue
             if slash:
                 folders.add(name)
-            else:
+            elif not _hidden_from_listings(name):
                 files.append(FileInfo(path, len(data), modified_ms))
         return files, sorted(folders)
 
@@ -332,6 +330,7 @@ def _checked(path: str, uri: str) -> str:
 
 
 def _hidden_from_listings(name: str) -> bool:
+    """Whether a file of that name is never shown. Folders are: a partition may have any name."""
     return name.endswith(".crc") or (name.startswith(".") and TEMPORARY in name)
 
 

@@ -294,7 +294,7 @@ def load(storage: Storage) -> TableState:
 
 
 def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:
-    for info in storage.walk("", lambda folder: folder.rsplit("/", 1)[-1] in (HOODIE, "_temporary")):
+    for info in storage.walk("", lambda folder: folder == HOODIE):
         partition, _, name = info.path.rpartition("/")
         found = parse_data_file(partition, name, info.size_bytes)
         if found is not None:

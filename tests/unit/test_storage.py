@@ -91,6 +91,13 @@ def test_listings_leave_out_checksum_files_and_our_own_temporary_files(storage: 
     assert [f.path for f in storage.list("")[0]] == [".hidden", "a"]
 
 
+@pytest.mark.parametrize("name", ["p=x.crc", f"{TEMPORARY}x", f".p{TEMPORARY}1", ".crc"])
+def test_folders_are_listed_whatever_their_name(storage: Storage, name: str) -> None:
+    storage.put(f"{name}/f", b"1")
+    assert storage.list("")[1] == [name]
+    assert [f.path for f in storage.walk("")] == [f"{name}/f"]
+
+
 def test_walk_prunes_folders(storage: Storage) -> None:
     for path in ("f", "a/g", "a/b/h", ".hoodie/i"):
         storage.put(path, b"1")
