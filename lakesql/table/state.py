@@ -11,7 +11,7 @@ Schema: the newest completed write commit that carries one (7.3), without the me
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
@@ -25,6 +25,7 @@ from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, 
 from lakesql.format.timeline import COMPLETED, Instant, Timeline
 from lakesql.storage import FileInfo, Storage
 from lakesql.table.archive import Archived, read_archived
+from lakesql.table.promised import Promise, promise, require_files
 
 Decoded = TypeVar("Decoded")
 
@@ -176,7 +177,8 @@ class TableState:
     def slices(self, as_of: str | None = None) -> list[FileSlice]:
         """The latest readable file slice of each live file group, by partition and file id.
 
-        TableError when a file that a commit names, and that no newer file stands in for, is gone.
+        TableError when a file that a commit names, and that no newer file stands in for, is gone, FormatError when a
+        file is shorter than its commit says.
         """
         slices = file_slices(
             self.files,
@@ -189,40 +191,43 @@ class TableState:
         self._require_files(slices, as_of)
         return slices
 
-    def _require_files(self, slices: Sequence[FileSlice], as_of: str | None) -> None:
-        """Files are not listed in a manifest: a lost one shows only by the write stats that name it."""
-        present = {f.name for f in self.files}
-        newest = {s.file_id: s.base.instant for s in slices if s.base is not None}
-        gone = {file_id for _, file_id in self.replaced(as_of)}
-        for instant in self.timeline.completed_writes():
-            if as_of is not None and instant.requested > as_of:
-                continue
-            for stat in (s for stats in self.commit(instant).partition_stats.values() for s in stats):
-                name = (stat.path or "").rsplit("/", 1)[-1]
-                if name in present or stat.file_id in gone:
-                    continue
-                file = parse_data_file("", name, 0)
-                since = newest.get(stat.file_id or "", "")
-                if isinstance(file, BaseFile):
-                    lost = file.instant > since
-                elif isinstance(file, LogFile):
-                    written = (
-                        self.timeline.completion_of(instant.requested) if self.config.version >= 8 else file.instant
-                    )
-                    lost = (written or "") >= since
-                else:
-                    continue
-                if lost:
-                    raise TableError(
-                        f"{self.path}/{stat.path}: commit {instant.requested} names this file, and it is not there; "
-                        "its rows would be missing. Restore the file, or roll the commit back."
-                    )
-
     def base_files(self, as_of: str | None = None) -> list[BaseFile]:
-        """The newest committed base file of each live file group: what a read-optimized query reads."""
-        return base_files(
+        """The newest committed base file of each live file group: what a read-optimized query reads.
+
+        TableError or FormatError, as `slices`, for a base file that is gone or cut short.
+        """
+        found = base_files(
             self.files, self.view_timeline, version=self.config.version, as_of=as_of, replaced=self.replaced(as_of)
         )
+        self._require_files([FileSlice(f.partition, f.file_id, f.instant, f, ()) for f in found], as_of, logs=False)
+        return found
+
+    def _require_files(self, slices: Sequence[FileSlice], as_of: str | None, logs: bool = True) -> None:
+        replaced = {file_id for _, file_id in self.replaced(as_of)}
+        promises = self.promises(as_of)
+        if not logs:
+            promises = {path: group for path, group in promises.items() if ".log." not in path.rsplit("/", 1)[-1]}
+        every = (one for group in promises.values() for one in group)
+        require_files(self.path, every, self.files, slices, replaced)
+
+    def promises(self, as_of: str | None, archived: bool = False) -> dict[str, list[Promise]]:
+        """What the write stats of the commits up to `as_of` say, by path; with `archived` those of the archive too."""
+        if not archived:
+            return _up_to(self._promises, as_of)
+        stored = _by_path(self._promised_by(a.instant for a in self.archived.values()))
+        for path, group in self._promises.items():
+            stored.setdefault(path, []).extend(group)
+        return _up_to(stored, as_of)
+
+    @cached_property
+    def _promises(self) -> dict[str, list[Promise]]:
+        return _by_path(self._promised_by(self.timeline.completed_writes()))
+
+    def _promised_by(self, instants: Iterable[Instant]) -> Iterator[Promise]:
+        for instant in instants:
+            written = (instant.completed or "") if self.config.version >= 8 else ""
+            for stats in self.commit(instant).partition_stats.values():
+                yield from (promise(instant.requested, written, stat) for stat in stats)
 
     @cached_property
     def view_timeline(self) -> Timeline:
@@ -252,6 +257,19 @@ class TableState:
                 f"{self.path}: the state as of {as_of} has been cleaned away. "
                 f"The earliest instant that can still be read is {earliest}."
             )
+
+
+def _by_path(promises: Iterable[Promise]) -> dict[str, list[Promise]]:
+    found: dict[str, list[Promise]] = {}
+    for one in promises:
+        found.setdefault(one.path, []).append(one)
+    return found
+
+
+def _up_to(promises: dict[str, list[Promise]], as_of: str | None) -> dict[str, list[Promise]]:
+    if as_of is None:
+        return promises
+    return {path: kept for path, group in promises.items() if (kept := [p for p in group if p.instant <= as_of])}
 
 
 def timeline_folder(config: TableConfig) -> str:
