@@ -124,6 +124,23 @@ class TableConfig:
         return f"{self.timeline_folder}/{self.history_path}"
 
     @classmethod
+    def from_file(cls, text: str, where: str) -> Self:
+        """As `from_text`, of a whole file: FormatError too when its end, or the checksum every table has, is missing."""
+        if not text.endswith(("\n", "\r")):
+            raise FormatError(
+                f"{where}: the last line has no end, so the file seems cut off{_after(text)}. "
+                "Restore the file; if it is complete, end its last line."
+            )
+        found = cls.from_text(text, where)
+        if not found.properties.get(_CHECKSUM, "").strip():
+            raise FormatError(
+                f"{where}: {_CHECKSUM} is missing; every table has one, so the file seems cut off and other settings may "
+                "be missing as well. Restore the file; if it is complete, add "
+                f"{_CHECKSUM}={table_checksum(found.name, found.database)}."
+            )
+        return found
+
+    @classmethod
     def from_text(cls, text: str, where: str) -> Self:
         """The settings in the text of a hoodie.properties; `where` names the file in errors.
 
@@ -299,6 +316,11 @@ _ONLY: Mapping[str, tuple[str, ...]] = {
     "hoodie.table.format": ("NATIVE",),
 }
 """Key to the values that change nothing; any other value is a table of another kind."""
+
+
+def _after(text: str) -> str:
+    lines = text.splitlines()
+    return f" after '{lines[-1][-40:]}'" if lines else " at its beginning"
 
 
 def _merge_mode(properties: Mapping[str, str], version: int, payload: str | None) -> str:

@@ -278,14 +278,21 @@ def timeline_folder(config: TableConfig) -> str:
 
 
 def read_config(storage: Storage) -> TableConfig:
-    """The table configuration; TableError when there is no table, FormatError when its properties are damaged."""
+    """The table configuration; TableError when there is no table, FormatError when its properties are damaged.
+
+    While another engine replaces the properties, and after it died doing so, the backup counts (hudi-format 1.3).
+    """
+    damage: FormatError | None = None
     for path in (PROPERTIES, PROPERTIES + ".backup"):
         try:
             text = storage.read(path).decode("latin-1")
         except (FileNotFoundError, NotADirectoryError):
             continue
-        return TableConfig.from_text(text, f"{storage.uri}/{path}")
-    raise TableError(
+        try:
+            return TableConfig.from_file(text, f"{storage.uri}/{path}")
+        except FormatError as error:
+            damage = damage or error
+    raise damage or TableError(
         f"{storage.uri}: not a Hudi table, there is no {PROPERTIES}. "
         "Check the path, or create the table with CREATE TABLE ... USING hudi."
     )
@@ -305,10 +312,23 @@ def load(storage: Storage) -> TableState:
             f"{config.key_generator} key generator. Rewrite the table with "
             "hoodie.datasource.write.drop.partition.columns=false."
         )
+    named, timeline = _read_timeline(storage, config)
+    files = tuple(_data_files(storage))
+    if files and not timeline.instants:
+        # A writer announces itself before its first file, so a second look must find it.
+        named, timeline = _read_timeline(storage, config)
+        if not timeline.instants:
+            raise FormatError(
+                f"{storage.uri}: there are data files, for example {files[0].path}, and no instant in "
+                f"{timeline_folder(config)}. Restore that folder, or hoodie.timeline.path in {PROPERTIES}."
+            )
+    return TableState(storage, config, timeline, files, named)
+
+
+def _read_timeline(storage: Storage, config: TableConfig) -> tuple[dict[str, FileInfo], Timeline]:
     files, _ = storage.list(timeline_folder(config))
     named = {f.path.rsplit("/", 1)[-1]: f for f in files}
-    timeline = Timeline.from_file_names(named, config.layout, {n: f.modified_ms for n, f in named.items()})
-    return TableState(storage, config, timeline, tuple(_data_files(storage)), named)
+    return named, Timeline.from_file_names(named, config.layout, {n: f.modified_ms for n, f in named.items()})
 
 
 def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:

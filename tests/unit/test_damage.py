@@ -37,7 +37,13 @@ def change(t, file, data):
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
     "damage",
-    [lambda d: d[:-1], lambda d: b"", lambda d: d[: len(d) // 2], lambda d: d + b"\0garbage", lambda d: bytes(len(d))],
+    [
+        lambda d: d[:-1],
+        lambda d: d[:0],
+        lambda d: d[: len(d) // 2],
+        lambda d: d + b"\0garbage",
+        lambda d: bytes(len(d)),
+    ],
 )
 def test_damaged_log_of_a_complete_commit_is_an_error(tmp_path, version, number, damage):
     t = with_logs(tmp_path / "t", version)
