@@ -188,7 +188,7 @@ def finish(txn: Transaction) -> str | None:
     try:
         txn.storage.delete_tree(temporary_folder(txn.instant))
         txn.storage.delete(heartbeat_path(txn.instant))
-    except OSError as error:
+    except (OSError, LakeError) as error:
         return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
     return None
 

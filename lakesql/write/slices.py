@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from lakesql.format.avro import META_COLUMNS, conform, with_meta_fields
 from lakesql.format.files import FileSlice, LogFile, base_file_name
 from lakesql.format.metadata import WriteStat
+from lakesql.storage import explained
 from lakesql.table.state import TableState
 from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
 from lakesql.write.logfile import LogContent, encode_groups, next_log_file
@@ -173,13 +174,14 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
     )
     mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
     made = _Numbered(work, number)
-    if target.kind == CREATE:
-        written = write_new(storage, spec, (made.base_rows(piece) for piece in rows))
-    else:
-        assert target.kind == REWRITE, target.kind
-        assert base is not None, "a rewrite needs a base file"
-        edit, added = _edit(made, list(rows))
-        written = rewrite(storage, spec, base, edit, added, alone)
+    with explained(f"{txn.where}/{spec.path}", "written"):
+        if target.kind == CREATE:
+            written = write_new(storage, spec, (made.base_rows(piece) for piece in rows))
+        else:
+            assert target.kind == REWRITE, target.kind
+            assert base is not None, "a rewrite needs a base file"
+            edit, added = _edit(made, list(rows))
+            written = rewrite(storage, spec, base, edit, added, alone)
     changes = target.changes
     return WriteStat(
         file_id=target.file_id,

@@ -1,13 +1,17 @@
 """Damage to the files of completed commits is an error that names file and commit; torn writes of the dead are skipped."""
 
+import errno
+
+import pyarrow.parquet as pq
 import pytest
 
+import lakesql
 from lakesql.errors import FormatError, LakeError, TableError
 from lakesql.format import log
 from lakesql.format.files import LogFile
 from lakesql.table import inspect, read
 from lakesql.table.state import load
-from tests.writing import CON, delete, rows_of, table, upsert
+from tests.writing import CON, delete, listing, rows_of, table, upsert
 
 A, B = ("a", "x", 1, 10), ("b", "x", 2, 10)
 NEWER = ("a", "x", 3, 20)
@@ -130,3 +134,39 @@ def test_every_cut_of_a_log_file_is_noticed(tmp_path):
         change(t, file, data[:end])
         with pytest.raises(LakeError):
             rows_of(t)
+
+
+def test_folder_in_place_of_the_properties_is_an_error(tmp_path):
+    (tmp_path / "t/.hoodie/hoodie.properties").mkdir(parents=True)
+    with pytest.raises(TableError, match=r"hoodie\.properties: cannot be read: Is a directory\. Remove the folder"):
+        lakesql.open_table(tmp_path / "t")
+
+
+def test_links_that_lead_nowhere_do_not_hide_the_other_tables(tmp_path):
+    table(tmp_path / "t")
+    for name in ("loop", "lost"):
+        (tmp_path / name).symlink_to(tmp_path / name if name == "loop" else tmp_path / "nothing")
+    (tmp_path / "u/.hoodie").mkdir(parents=True)
+    (tmp_path / "u/.hoodie/hoodie.properties").symlink_to(tmp_path / "u/.hoodie/hoodie.properties")
+    with lakesql.connect(warehouse=str(tmp_path)) as con:
+        assert list(con.tables) == ["t"]
+        assert con.sql("SELECT * FROM t").fetchall() == []
+
+
+@VERSIONS
+def test_full_disk_leaves_the_table_as_it_was(tmp_path, version, monkeypatch):
+    t = with_logs(tmp_path / "t", version)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = listing(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(pq.ParquetWriter, "write_table", full)
+        patch.setattr(pq.ParquetWriter, "write_batch", full)
+        with pytest.raises(TableError, match=r"\.parquet: cannot be written: No space left on device\. Make room"):
+            upsert(t, ("c", "new", 1, 1))
+    assert {f for f in listing(tmp_path) if ".parquet" in f or "commit" in f} == {
+        f for f in before if ".parquet" in f or "commit" in f
+    }
+    assert rows_of(t) == [NEWER]
