@@ -18,7 +18,10 @@ from rich.table import Table as Grid
 
 import lakesql.sql.connection
 from lakesql.errors import LakeError
+from lakesql.format.timeline import instant_millis
+from lakesql.handle import open_table
 from lakesql.sql.connection import Connection
+from lakesql.write.clock import Clock, system_clock
 
 HUDI_RS = importlib.import_module("hudi") if importlib.util.find_spec("hudi") else None  # the extra [demo]
 KINDS = ("cow", "mor")
@@ -52,7 +55,8 @@ def main(folder: str | None = None) -> None:
             raise LakeError(f"{home / f'trips_{kind}'} is there already; give another --folder, or remove it.")
         with resources.as_file(resources.files("lakesql") / "demo_data" / f"trips_{kind}.zip") as packed:
             zipfile.ZipFile(packed).extractall(home)
-    with lakesql.sql.connection.connect(warehouse=str(home)) as con:
+    clock = clock_for(console, home)
+    with lakesql.sql.connection.connect(warehouse=str(home), clock=clock) as con:
         con.execute("SET TimeZone = 'UTC'")
         con.execute(CHANGES)
         console.rule("A batch of changes")
@@ -61,6 +65,20 @@ def main(folder: str | None = None) -> None:
             story(console, con, f"trips_{kind}", home)
     console.print(f"The tables are in {home}. Any Hudi reader can open them; try:")
     console.print(f'  lakesql -c "SELECT * FROM trips_mor" --warehouse {home}')
+
+
+def clock_for(console: Console, home: Path) -> Clock:
+    """The clock of the demo. Its tables have instants of the day they were made, and later ones must come after them: on a
+    machine whose clock is behind that day, time goes on from there."""
+    tables = [open_table(str(home / f"trips_{kind}")) for kind in KINDS]
+    newest = max(instant_millis(table.state.timeline.newest_time) for table in tables)
+    behind = newest + 1 - system_clock()
+    if behind <= 0:
+        return system_clock
+    console.print(
+        f"This machine's clock is {behind // 1000} s behind the demo's tables; the demo's own clock goes on from them."
+    )
+    return lambda: system_clock() + behind
 
 
 def story(console: Console, con: Connection, table: str, home: Path) -> None:
@@ -88,7 +106,7 @@ def story(console: Console, con: Connection, table: str, home: Path) -> None:
     changed = f"SELECT _hoodie_commit_time, {COLUMNS} FROM hudi_incremental('{table}', '{{}}') ORDER BY trip_id"
     show(console, con, changed.format(first), "Changed since the first commit")
     show(console, con, changed.format(last), "Changed by this MERGE")
-    timeline = "SELECT instant, action, state, operation, rows_written, files_written, bytes_written"
+    timeline = "SELECT instant, action, operation, rows_written, files_written, bytes_written"
     show(console, con, f"{timeline} FROM hudi_timeline('{table}')", "Timeline")
     compare_with_hudi_rs(console, con, table, home)
 

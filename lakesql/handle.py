@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from lakesql.errors import TableError, Unsupported
+from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
 from lakesql.table.names import quote
@@ -80,8 +80,13 @@ class Table:
 
         Raises TableError when cleaning or archiving has eaten the range, naming the earliest safe start.
         """
+        if kind == "cdc":
+            raise Unsupported(
+                f"{self.path}: changes(kind='cdc'): change data capture is not read yet. "
+                "Use 'latest_state' for the newest version of each changed row."
+            )
         if kind != "latest_state":
-            raise Unsupported(f"changes(kind={kind!r}): only 'latest_state' can be read yet.")
+            raise SQLError(f"{self.path}: changes(kind={kind!r}) is unknown; use 'latest_state'.")
         return self._reader(plan_incremental(self.state, begin, end), None, None)
 
     def _reader(self, plan: ReadPlan, columns: Sequence[str] | None, where: str | None) -> pa.RecordBatchReader:
@@ -95,7 +100,17 @@ class Table:
         sql = to_sql(cur, plan)
         chosen = ", ".join(map(quote, columns)) if columns is not None else "*"
         condition = f" WHERE {where}" if where else ""
-        return cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
+        with self._condition(where):
+            return cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
+
+    @contextmanager
+    def _condition(self, where: str | None) -> Iterator[None]:
+        """What DuckDB does not understand in the user's condition is our error, without the SQL around it."""
+        try:
+            yield
+        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+            text = str(error).split("\n\nLINE ")[0].strip().removesuffix("!")
+            raise SQLError(f"{self.path}: condition {where!r}: {text}. Correct the condition.") from error
 
     def upsert(self, data: Rows, **settings: str) -> WriteResult:
         """Insert rows with new keys, update rows whose key is there; late rows are ignored on event-time tables."""
@@ -121,7 +136,8 @@ class Table:
         cur = self._con.cursor()
         sql = to_sql(cur, plan_read(now))
         rows = f"SELECT *, 'delete' AS __op FROM ({sql}) WHERE {what}"
-        return write(cur, now, rows, operation="delete", settings=settings)
+        with self._condition(what):
+            return write(cur, now, rows, operation="delete", settings=settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
         cur = self._con.cursor()
@@ -146,7 +162,7 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
     """The name of a relation on `cur` that holds the rows; a stream is read into DuckDB first (it may spill)."""
     cur.execute("SET TimeZone = 'UTC'")
     name = quote("__lakesql_data")
-    source: Any = pa.Table.from_pylist(data) if isinstance(data, list) else data
+    source: Any = _columns_of(data) if isinstance(data, list) else data
     if not hasattr(source, "__arrow_c_stream__"):
         raise TableError(
             f"rows of type {type(data).__name__} cannot be read; give a pyarrow table or reader, a pandas or polars "
@@ -166,6 +182,16 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
     finally:
         cur.unregister("__lakesql_stream")
         cur.execute(f"DROP TABLE IF EXISTS {name}")
+
+
+def _columns_of(rows: list[Any]) -> pa.Table:
+    try:
+        return pa.Table.from_pylist(rows)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, AttributeError) as error:
+        raise TableError(
+            f"the list of rows cannot be brought into columns: {error}. Give each column values of one type in its "
+            "range, or a pyarrow table with a schema. Nothing was written."
+        ) from error
 
 
 def open_table(path: str, config: Mapping[str, str] | None = None) -> Table:

@@ -126,12 +126,12 @@ class TableConfig:
     @classmethod
     def from_file(cls, text: str, where: str) -> Self:
         """As `from_text`, of a whole file: FormatError too when its end, or the checksum every table has, is missing."""
+        found = cls.from_text(text, where)
         if not text.endswith(("\n", "\r")):
             raise FormatError(
-                f"{where}: the last line has no end, so the file seems cut off{_after(text)}. "
+                f"{where}: the last line has no end, so the file seems cut off after '{text.splitlines()[-1][-40:]}'. "
                 "Restore the file; if it is complete, end its last line."
             )
-        found = cls.from_text(text, where)
         if not found.properties.get(_CHECKSUM, "").strip():
             raise FormatError(
                 f"{where}: {_CHECKSUM} is missing; every table has one, so the file seems cut off and other settings may "
@@ -285,7 +285,10 @@ def _check(properties: Mapping[str, str], where: str) -> tuple[int, int]:
             )
     version, layout = _integer(properties, _VERSION, where), _integer(properties, _LAYOUT, where)
     if version not in VERSIONS:
-        raise Unsupported(f"{where}: table version {version}. lakesql reads and writes versions 6, 8 and 9.")
+        raise Unsupported(
+            f"{where}: table version {version}. lakesql reads and writes versions 6, 8 and 9. Bring the table to one of "
+            "them with Hudi's upgrade_table or downgrade_table procedure on Spark."
+        )
     expected_layout = 1 if version == 6 else 2
     if layout != expected_layout:
         raise FormatError(
@@ -293,7 +296,9 @@ def _check(properties: Mapping[str, str], where: str) -> tuple[int, int]:
             "An upgrade was interrupted, or the file was edited; restore it."
         )
     if properties[_TYPE].strip().upper() not in TABLE_TYPES:
-        raise FormatError(f"{where}: {_TYPE} is '{properties[_TYPE]}', expected one of {', '.join(TABLE_TYPES)}.")
+        raise FormatError(
+            f"{where}: {_TYPE} is '{properties[_TYPE]}', expected one of {', '.join(TABLE_TYPES)}. Restore the file."
+        )
     stored = properties.get(_CHECKSUM, "").strip()
     computed = table_checksum(properties[_NAME], properties.get(_DATABASE, ""))
     if stored and stored != computed:
@@ -316,11 +321,6 @@ _ONLY: Mapping[str, tuple[str, ...]] = {
     "hoodie.table.format": ("NATIVE",),
 }
 """Key to the values that change nothing; any other value is a table of another kind."""
-
-
-def _after(text: str) -> str:
-    lines = text.splitlines()
-    return f" after '{lines[-1][-40:]}'" if lines else " at its beginning"
 
 
 def _merge_mode(properties: Mapping[str, str], version: int, payload: str | None) -> str:

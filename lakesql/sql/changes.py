@@ -69,22 +69,35 @@ def _staged(
     path = session.require_path(statement.target)
     con = session.con
     try:
-        rows_sql, state = _either_spelling(session, statement, lambda spelled: _stage(session, path, spelled, compiled))
+        rows_sql, unchanged, state = _either_spelling(
+            session, statement, lambda spelled: _stage(session, path, spelled, compiled)
+        )
         settings = session.write_settings(state.config.properties)
-        with _our_errors(session):
-            return write(con, state, rows_sql, operation=operation, settings=settings, reads_table=True)
+        with _our_errors(session, statement.target[-1]):
+            result = write(
+                con,
+                state,
+                rows_sql,
+                operation=operation,
+                settings=settings,
+                reads_table=True,
+                clock=session.clock,
+            )
+        return replace(result, rows_ignored=result.rows_ignored + unchanged)
     finally:
-        con.execute(f"DROP TABLE IF EXISTS {STAGE}")
+        with suppress(duckdb.Error):  # TEMP, and made anew by the next statement
+            con.execute(f"DROP TABLE IF EXISTS {STAGE}")
 
 
 def _stage(
     session: Session, path: str, statement: Spelled, compiled: Callable[[Spelled, Target], Compiled]
-) -> tuple[str, TableState]:
-    """Fill the stage and check it: the query that reads the rows to write, and the snapshot they were made from."""
+) -> tuple[str, int, TableState]:
+    """Fill the stage and check it: the query that reads the rows to write, how many rows are left out because they are
+    stored as they are, and the snapshot they were made from."""
     con = session.con
     with transaction(con) as number:
         state = session.instance.snapshot(path, number)
-        target = target_of(state, statement.target[-1])
+        target = target_of(state, statement.target[-1], session.home)
         require_plain_keys(target)
         plan = compiled(statement, target)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
@@ -93,7 +106,8 @@ def _stage(
             if found:
                 shown = "; ".join(found[:5]) + (" and more" if len(found) > 5 else "")
                 raise TableError(check.message.replace("{keys}", shown) + " Nothing was written.")
-    return plan.rows_sql, state
+        unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0] if plan.unchanged_sql else 0
+    return plan.rows_sql, unchanged, state
 
 
 @contextmanager
@@ -109,8 +123,9 @@ def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[int]:
     con.execute("COMMIT")
 
 
-def target_of(state: TableState, name: str) -> Target:
-    """A table as the compiler sees it; its snapshot is the table function, so one transaction sees one state."""
+def target_of(state: TableState, name: str, home: str = "") -> Target:
+    """A table as the compiler sees it; its snapshot is the table function (in the schema `home`), so one transaction sees
+    one state."""
     config = state.config
     return Target(
         name=name,
@@ -119,13 +134,13 @@ def target_of(state: TableState, name: str) -> Target:
         partition_fields=config.partition_fields,
         ordering_fields=tuple(f for f in config.ordering_fields if f in state.schema.names),
         event_time=config.merge_mode == "EVENT_TIME_ORDERING",
-        snapshot=f"SELECT * FROM hudi_scan({literal(state.path)})",
+        snapshot=f"SELECT * FROM {home}hudi_scan({literal(state.path)})",
     )
 
 
 def _either_spelling(session: Session, statement: Spelled, run: Callable[[Spelled], Result]) -> Result:
     """Run the statement as DuckDB's, and as Spark's when DuckDB does not understand it."""
-    with _our_errors(session):
+    with _our_errors(session, statement.target[-1]):
         try:
             return run(statement)
         except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
@@ -147,20 +162,22 @@ def _not_understood(error: duckdb.Error) -> bool:
 
 
 @contextmanager
-def _our_errors(session: Session) -> Iterator[None]:
-    """Errors of DuckDB in a statement of ours become ours: its text, without the generated SQL around it."""
+def _our_errors(session: Session, table: str) -> Iterator[None]:
+    """Errors of DuckDB in a statement on `table` become ours: its text, without the generated SQL around it."""
     try:
         yield
     except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
-        raise SQLError(_first_lines(error)) from error
+        raise SQLError(f"{table}: {_first_lines(error)} Nothing was written.") from error
     except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException) as error:
         cause = session.cause(error)
         if cause is not error:
             raise cause from error
         variable = re.search(r'Python Object "(\w+)"', str(error))
         if variable:  # a variable of ours that DuckDB came across when it looked for the table
-            raise SQLError(f"Table with name {variable[1]} does not exist.") from error
-        raise TableError(f"{_first_lines(error)} Nothing was written.") from error
+            raise SQLError(f"{table}: Table with name {variable[1]} does not exist. Nothing was written.") from error
+        raise TableError(
+            f"{table}: {_first_lines(error)} Correct the rows or the expression. Nothing was written."
+        ) from error
 
 
 def _first_lines(error: duckdb.Error) -> str:
@@ -182,9 +199,18 @@ def insert(session: Session, statement: Insert) -> WriteResult:
     settings = session.write_settings(state.config.properties)
     operation = _operation(session, statement, state, settings)
     rows = _either_spelling(session, statement, lambda spelled: _insert_rows(session, spelled, state))
-    partitions = _static_partition(session, statement, state) if statement.overwrite else ()
-    with _our_errors(session):
-        return write(session.con, state, rows, operation=operation, settings=settings, partitions=partitions)
+    with _our_errors(session, statement.target[-1]):
+        partitions = _overwritten(session, statement, state) if statement.overwrite else ()
+    with _our_errors(session, statement.target[-1]):
+        return write(
+            session.con,
+            state,
+            rows,
+            operation=operation,
+            settings=settings,
+            partitions=partitions,
+            clock=session.clock,
+        )
 
 
 def _operation(session: Session, statement: Insert, state: TableState, settings: Mapping[str, str]) -> str:
@@ -241,7 +267,10 @@ def _positional_columns(statement: Insert, state: TableState, fixed: set[str]) -
     """The table's columns in the order in which the query gives them: those of PARTITION (...) come last."""
     for name, _ in statement.partition:
         if _table_column(name, state) not in state.config.partition_fields:
-            raise SQLError(f"PARTITION ({name}): {name} is not a partition column of {state.name}.")
+            partitions = ", ".join(state.config.partition_fields) or "none"
+            raise SQLError(
+                f"PARTITION ({name}): {name} is not a partition column of {state.name}; it has {partitions}."
+            )
     if statement.columns is not None:
         columns = [_table_column(name, state) for name in statement.columns]
         twice = [c for i, c in enumerate(columns) if c in columns[:i] or c in fixed]
@@ -252,18 +281,33 @@ def _positional_columns(statement: Insert, state: TableState, fixed: set[str]) -
     return [c for c in state.schema.names if c not in fixed and c not in dynamic] + dynamic
 
 
-def _static_partition(session: Session, statement: Insert, state: TableState) -> Sequence[str]:
-    """The partition path that a fully static PARTITION clause names; it is overwritten even by no rows."""
+def _overwritten(session: Session, statement: Insert, state: TableState) -> Sequence[str]:
+    """The partition paths that a PARTITION clause names; they are overwritten even where no row falls into them.
+
+    All values given: that path. Some given: every path of the table that has them, segment by segment.
+    """
     statement = _in_duckdb(statement) if statement.spark else statement
     fixed = {_table_column(name, state): value.sql for name, value in statement.partition if value is not None}
     fields = state.config.partition_fields
-    if not fields or set(fixed) != set(fields):
+    if not fixed or not set(fixed) <= set(fields):
         return ()
     row = ", ".join(
-        f"CAST({v} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c, v in fixed.items()
+        f"CAST({fixed.get(c, 'NULL')} AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c in fields
     )
-    path = partition_path_sql(state.config, state.schema, session.write_settings(state.config.properties))
-    return tuple(p for (p,) in session.con.execute(f"SELECT {path} FROM (SELECT {row})").fetchall())
+    path_sql = partition_path_sql(state.config, state.schema, session.write_settings(state.config.properties))
+    path: str = session.con.execute(f"SELECT {path_sql} FROM (SELECT {row})").fetchall()[0][0] or ""
+    if len(fixed) == len(fields):
+        return (path,)
+    wanted = {i: segment for i, segment in enumerate(path.split("/")) if i < len(fields) and fields[i] in fixed}
+    present = {s.partition: s.partition.split("/") for s in state.slices()}
+    odd = [p for p in (path, *sorted(present)) if len(p.split("/")) != len(fields)]
+    if odd:
+        raise Unsupported(
+            f"{state.path}: INSERT OVERWRITE names {', '.join(fixed)} of the partition columns {', '.join(fields)}, and "
+            f"the partition path {odd[0]!r} does not have one segment per column, so the partitions cannot be told. Give "
+            "every partition column a value. Nothing was written."
+        )
+    return [p for p, segments in present.items() if all(segments[i] == w for i, w in wanted.items())]
 
 
 def truncate(session: Session, statement: Truncate) -> WriteResult:
@@ -272,13 +316,13 @@ def truncate(session: Session, statement: Truncate) -> WriteResult:
     fields = ", ".join(f"CAST(NULL AS {duckdb_type(f.type, f.name)}) AS {quote(f.name)}" for f in state.schema)
     settings = session.write_settings(state.config.properties)
     rows = f"SELECT {fields} WHERE false"
-    return write(session.con, state, rows, operation="insert_overwrite_table", settings=settings)
+    return write(session.con, state, rows, operation="insert_overwrite_table", settings=settings, clock=session.clock)
 
 
 def bulk_insert(session: Session, state: TableState, query: str) -> WriteResult:
     """Load a new table from a query by name: CREATE TABLE AS SELECT."""
     settings = session.write_settings(state.config.properties)
     try:
-        return write(session.con, state, query, operation="bulk_insert", settings=settings)
+        return write(session.con, state, query, operation="bulk_insert", settings=settings, clock=session.clock)
     except duckdb.Error as error:
         raise TableError(f"{_first_lines(error)} Nothing was written.") from error

@@ -19,7 +19,7 @@ from duckdb import Error as DuckDBError
 
 from lakesql.errors import LakeError, SQLError, TableError, Unsupported
 from lakesql.handle import Table
-from lakesql.sql import changes, ddl, dialect, python_objects, views
+from lakesql.sql import changes, ddl, dialect, functions, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.lexer import Piece, Token, split
 from lakesql.sql.merge_into import DUPLICATES, POLICIES
@@ -43,7 +43,9 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
+from lakesql.table.names import quote
 from lakesql.write import WriteResult
+from lakesql.write.clock import Clock, system_clock
 
 _CHANGES: dict[type, Callable[[Session, Any], WriteResult]] = {
     Merge: changes.merge,
@@ -66,18 +68,22 @@ def connect(
     warehouse: str = "warehouse",
     config: Mapping[str, Any] | None = None,
     read_only: bool = False,
+    *,
+    clock: Clock = system_clock,
 ) -> "Connection":
     """A connection with the tables of the folder `warehouse` as views.
 
     `database`: a DuckDB file, or memory; `config`: DuckDB's settings. With `read_only` neither the database file nor a
-    Hudi table can be changed.
+    Hudi table can be changed. `clock` gives epoch milliseconds, from which instants are made.
     """
     settings = dict(config or {})
     in_memory = database == ":memory:"
     con = duckdb.connect(database, read_only=read_only and not in_memory, config=settings)
     try:
         name = con.execute("SELECT current_database()").fetchall()[0][0]
-        session = Session(con, instance_of(con), open_storage(warehouse).uri, read_only, name, in_memory)
+        instance, folder = instance_of(con), open_storage(warehouse).uri
+        home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
+        session = Session(con, instance, folder, read_only, name, in_memory, home, clock)
         views.add_warehouse(session)
     except BaseException:
         con.close()
@@ -134,7 +140,7 @@ class Connection:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()
             self._finished = False
-        script = rewrite(text, session.path_of)
+        script = rewrite(text, session.path_of, session.home)
         pieces = split(script)
         if len(pieces) != 1 and self._all_passed(script, pieces):
             return self._passed(script, pieces, params, method)
@@ -254,7 +260,7 @@ class Connection:
         old = self._session
         con = old.con.cursor()
         session = replace(old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None)
-        if _needs_own_views(session):
+        if not session.home:  # views of a read-only database are TEMP, which other connections do not see
             for name, path in old.instance.tables().items():
                 views.add(session, name, path)
         return Connection(session, self._config)
@@ -279,12 +285,6 @@ class Connection:
 
 def _has_backticks(piece: Piece) -> bool:
     return any(t.kind == "backtick" for t in piece.tokens)
-
-
-def _needs_own_views(session: Session) -> bool:
-    """Views of a read-only database are TEMP, which other connections do not see."""
-    sql = "SELECT readonly FROM duckdb_databases() WHERE database_name = current_database()"
-    return bool(session.con.execute(sql).fetchall()[0][0])
 
 
 def _set(session: Session, statement: SetSetting) -> str:

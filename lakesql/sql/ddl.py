@@ -250,10 +250,12 @@ def _show(session: Session, statement: CreateTable, name: str, path: str) -> Non
     """Views and comments of a new table."""
     views.add(session, name, path)
     if statement.comment and not session.read_only:
-        session.con.execute(f"COMMENT ON VIEW {quote(name)} IS {literal(statement.comment)}")
+        session.con.execute(f"COMMENT ON VIEW {session.home}{quote(name)} IS {literal(statement.comment)}")
     for column in statement.columns:
         if column.comment:
-            session.con.execute(f"COMMENT ON COLUMN {quote(name)}.{quote(column.name)} IS {literal(column.comment)}")
+            session.con.execute(
+                f"COMMENT ON COLUMN {session.home}{quote(name)}.{quote(column.name)} IS {literal(column.comment)}"
+            )
 
 
 def drop_table(session: Session, statement: DropTable) -> str:

@@ -67,11 +67,11 @@ def _table_changes(cursor: Connection, state: TableState, arguments: Arguments) 
     kind = (arguments[0] or "").lower()
     if kind == "cdc":
         raise Unsupported(
-            f"hudi_table_changes({state.name}, 'cdc'): change data capture is not read yet. "
+            f"{state.path}: hudi_table_changes: change data capture is not read yet. "
             "Use 'latest_state' for the newest version of each changed row."
         )
     if kind != "latest_state":
-        raise SQLError(f"hudi_table_changes({state.name}): kind {arguments[0]!r} is unknown; use 'latest_state'.")
+        raise SQLError(f"{state.path}: hudi_table_changes: kind {arguments[0]!r} is unknown; use 'latest_state'.")
     return _incremental(cursor, state, (arguments[1], arguments[2], None, None))
 
 
@@ -81,6 +81,14 @@ def _inspected(give: Callable[[TableState, Arguments], pa.Table]) -> Callable[[C
         return table_sql(give(state, arguments))
 
     return plan
+
+
+def _later(name: str, advice: str) -> TableFunction:
+    def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+        del cursor, arguments
+        raise Unsupported(f"{state.path}: {name} is not available yet. {advice}")
+
+    return TableFunction("t", (), plan)
 
 
 def _time(text: str | None) -> str | None:
@@ -122,6 +130,9 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_properties": TableFunction("t", (), _inspected(lambda s, _: inspect.properties(s))),
     "hudi_schema": TableFunction("t", (), _inspected(lambda s, _: inspect.schema(s))),
     "hudi_log_blocks": TableFunction("t", (), _inspected(lambda s, _: inspect.log_blocks(s))),
+    "hudi_freshness": _later("hudi_freshness", "hudi_files shows the log files of each file slice."),
+    "hudi_advice": _later("hudi_advice", "hudi_timeline shows the rows and bytes of each write."),
+    "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }
 
 _instances: dict[str, Instance] = {}
@@ -185,10 +196,10 @@ def macro_sql(name: str, function: TableFunction) -> str:
     return f"{quote(name)}({function.parameters}) AS TABLE SELECT * FROM query({call})"
 
 
-def read_only(con: Connection) -> bool:
-    """Whether the connection's database refuses new views and macros; TEMP ones are made instead."""
-    sql = "SELECT readonly FROM duckdb_databases() WHERE database_name = current_database()"
-    return bool(con.execute(sql).fetchall()[0][0])
+def read_only(con: Connection, database: str | None = None) -> bool:
+    """Whether a database (default: the current one) refuses new views and macros; TEMP ones are made instead."""
+    sql = "SELECT readonly FROM duckdb_databases() WHERE database_name = coalesce($1, current_database())"
+    return bool(con.execute(sql, [database]).fetchall()[0][0])
 
 
 def _known_views(con: Connection) -> list[tuple[str, str]]:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import duckdb
+import pyarrow as pa
 
 from lakesql.errors import LakeError, SQLError
 from lakesql.storage import Storage, open_storage
-from lakesql.table import read
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
 from lakesql.table.state import TableState, load
@@ -126,26 +126,26 @@ class Instance:
             return f"FROM query(error({literal(f'{function}({table}): {error}')}))"
 
     @contextmanager
-    def columns_only(self) -> Iterator[None]:
-        """Within, scans planned by this thread give a table's columns and no rows: enough to make a view."""
-        self._thread.columns_only = True
+    def columns_only(self, schema: pa.Schema) -> Iterator[None]:
+        """Within, scans planned by this thread give these columns and no rows: enough to make a view."""
+        self._thread.columns_only = schema
         try:
             yield
         finally:
-            self._thread.columns_only = False
+            self._thread.columns_only = None
 
     def _query(self, function: str, table: str | None, arguments: Arguments, transaction: int) -> str:
         if table is None:
             raise SQLError(f"{function}: the table is NULL. Give a path, or the name of a table.")
+        schema = getattr(self._thread, "columns_only", None)
+        if schema is not None:
+            return empty_sql(schema, schema.names)
         key = function, table, arguments, transaction
         with self._lock:
             known = self._queries.get(key)
         if known is not None:
             return known
         state = self.snapshot(table, transaction)
-        if getattr(self._thread, "columns_only", False):
-            schema = read.plan(state).schema
-            return empty_sql(schema, schema.names)
         with self.cursor() as cursor:
             text = self._planners[function](cursor, state, arguments)
         with self._lock:

@@ -12,6 +12,11 @@ gets:
 ON must contain `column = source expression` for every record key field, because a row is written by its key; more
 may stand beside it. What one statement may not do is found in the stage, by joins: two source rows for one row of
 the table, two inserts of one key, an insert of a key that exists, an update that moves a row.
+
+An update that gives every column the value that is stored is marked in the stage, and `rows_sql` leaves it out: the
+columns compared are read anyway by the join on Copy-on-Write, where the row's file would be written anew; on
+Merge-on-Read, `UPDATE SET *` reads them for this alone (2026-11-30: 0.15 s instead of 0.07 s with 1,000 rows on 500,000
+of 10 text columns), so that both types count and commit alike.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +39,7 @@ DUPLICATES = "lakesql.merge.duplicates"
 
 _ROW, _MARK, _MOVED = '"__lakesql_row"', '"__lakesql_mark"', '"__lakesql_moved"'
 _ACTION, _CHOICE = '"__lakesql_action"', '"__lakesql_choice"'
+_SAME = '"__lakesql_same"'
 _KEY, _PATH, _OP = '"_hoodie_record_key"', '"_hoodie_partition_path"', '"__op"'
 _OPS = {"update": "upsert", "insert": "insert", "delete": "delete"}
 
@@ -48,11 +54,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What to run: the stage, the checks, and the rows to write."""
+    """What to run: the stage, the checks, the rows to write, and the count of those that are stored as they are."""
 
     stage_sql: str
     checks: tuple[Check, ...]
     rows_sql: str
+    unchanged_sql: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +86,49 @@ def compile_merge(
     rows = _merge_select(merge, names, on, actions, moved, duplicates)
     checks = list(_duplicate_checks(actions, target)) if duplicates == "error" else []
     checks += _write_checks(actions, target, on, bool(moved))
+    return _compiled(rows, checks, target, _one_per_key(target, duplicates), _compared(actions, target, on) is not None)
+
+
+def _compiled(stage_sql: str, checks: Sequence[Check], target: Target, one_per_key: str, compared: bool) -> Compiled:
     columns = ", ".join([*map(quote, target.columns), _OP, _KEY, _PATH])
-    final = f"SELECT {columns} FROM {STAGE}{_one_per_key(target, duplicates)}"
-    return Compiled(rows, tuple(checks), final)
+    if not compared:
+        return Compiled(stage_sql, tuple(checks), f"SELECT {columns} FROM {STAGE}{one_per_key}")
+    chosen = f"(SELECT * FROM {STAGE}{one_per_key})" if one_per_key else STAGE
+    return Compiled(
+        stage_sql,
+        tuple(checks),
+        f"SELECT {columns} FROM {chosen} WHERE NOT {_SAME}",
+        f"SELECT count(*) FROM {chosen} WHERE {_SAME}",
+    )
+
+
+def _with_same(select: str, ctes: str, columns: Sequence[str] | None) -> str:
+    """The stage with a mark on rows that an update leaves as they are stored: all of `columns` have the stored value.
+
+    `select` gives the stored values too, under other names; they go no further. None: there is no update.
+    """
+    if columns is None:
+        return f"{_with(ctes)}{select}"
+    equal = [f"{quote(c)} IS NOT DISTINCT FROM {_old(c)}" for c in columns]
+    same = " AND ".join([f"{_OP} = 'upsert'", *equal])
+    old = f" EXCLUDE ({', '.join(map(_old, columns))})" if columns else ""
+    return f"{_with(ctes)}SELECT *{old}, {same} AS {_SAME}\nFROM (\n{select}\n)"
+
+
+def _old(column: str) -> str:
+    return quote(f"__lakesql_old_{column}")
+
+
+def _old_fields(alias: str, columns: Sequence[str]) -> list[str]:
+    return [f"{alias}.{quote(c)} AS {_old(c)}" for c in columns]
+
+
+def _compared(actions: Sequence[_Action], target: Target, on: On) -> list[str] | None:
+    """The columns that some update gives a value, but for those that ON says are equal; None without an update."""
+    updates = [a for a in actions if a.clause.action == "update"]
+    if not updates:
+        return None
+    return [c for c in target.columns if any(c in a.values and not _is_paired(c, a.values[c], on) for a in updates)]
 
 
 def compile_update(statement: Update, target: Target) -> Compiled:
@@ -100,7 +147,10 @@ def compile_update(statement: Update, target: Target) -> Compiled:
         values[column] = _cast(value_of(assignment.value), column, target)
     alias = quote(update.alias)
     fields = [f"{values.get(c, f'{alias}.{quote(c)}')} AS {quote(c)}" for c in target.columns]
-    return _simple(target, update.ctes, alias, update.where, fields, "upsert")
+    compared = [c for c in target.columns if c in values]
+    return _simple(
+        target, update.ctes, alias, update.where, [*fields, *_old_fields(alias, compared)], "upsert", compared
+    )
 
 
 def compile_delete(statement: Delete, target: Target) -> Compiled:
@@ -119,12 +169,22 @@ def value_of(text: Text) -> str:
     return text.sql
 
 
-def _simple(target: Target, ctes: str, alias: str, where: Text | None, fields: Sequence[str], op: str) -> Compiled:
-    select = ", ".join([*fields, f"{literal(op)} AS {_OP}", f"{alias}.{_KEY}", f"{alias}.{_PATH}"])
+def _simple(
+    target: Target,
+    ctes: str,
+    alias: str,
+    where: Text | None,
+    fields: Sequence[str],
+    op: str,
+    compared: Sequence[str] | None = None,
+) -> Compiled:
+    columns = ", ".join([*fields, f"{literal(op)} AS {_OP}", f"{alias}.{_KEY}", f"{alias}.{_PATH}"])
     condition = f"\nWHERE {where.sql}" if where else ""
-    return Compiled(
-        f"{_with(ctes)}SELECT {select}\nFROM ({target.snapshot}) AS {alias}{condition}", (), f"SELECT * FROM {STAGE}"
-    )
+    select = f"SELECT {columns}\nFROM ({target.snapshot}) AS {alias}{condition}"
+    stage = _with_same(select, ctes, compared)
+    if compared is None:
+        return Compiled(stage, (), f"SELECT * FROM {STAGE}")
+    return _compiled(stage, (), target, "", True)
 
 
 def _with(ctes: str) -> str:
@@ -261,17 +321,19 @@ def _merge_select(merge: Merge, names: Names, on: On, actions: Sequence[_Action]
         value = _choose(_values_of(column, actions, names, duplicates), kind, len(acting))
         fields.append(f"{value} AS {quote(column)}")
     ops = _choose({n: literal(op) for n, op in acting.items()}, "VARCHAR", len(acting))
-    fields += [f"{ops} AS {_OP}", f"{t}.{_KEY}", f"{t}.{_PATH}", f"{s}.{_ROW}"]
+    compared = _compared(actions, target, on)
+    fields += [f"{ops} AS {_OP}", f"{t}.{_KEY}", f"{t}.{_PATH}", f"{s}.{_ROW}", *_old_fields(t, compared or [])]
     if moved:
         fields.append(f"{moved} AS {_MOVED}")
     newline = ",\n       "
-    return (
-        f"{_with(merge.ctes)}SELECT {newline.join(fields)}\n"
+    select = (
+        f"SELECT {newline.join(fields)}\n"
         f"FROM (SELECT *, row_number() OVER () AS {_ROW} FROM {merge.source.sql}) AS {s}\n"
         f"{join} JOIN (SELECT *, true AS {_MARK} FROM ({target.snapshot})) AS {t} ON ({on.sql}),\n"
         f"LATERAL (SELECT {_pick(actions, join, t, s)} AS {_ACTION}) AS {_CHOICE}\n"
         f"WHERE {_ACTION} IS NOT NULL"
     )
+    return _with_same(select, merge.ctes, compared)
 
 
 def _pick(actions: Sequence[_Action], join: str, t: str, s: str) -> str:

@@ -65,8 +65,8 @@ _NO_ALIAS = frozenset(
 )
 
 
-def rewrite(text: str, resolve: Resolve) -> str:
-    """The text with these clauses replaced; the same object when there are none."""
+def rewrite(text: str, resolve: Resolve, home: str = "") -> str:
+    """The text with these clauses replaced; the same object when there are none. `home` goes before hudi_scan."""
     if _WORTH_A_LOOK.search(text) is None:
         return text
     found = tokens(text)
@@ -79,7 +79,7 @@ def rewrite(text: str, resolve: Resolve) -> str:
             continue
         while edits and edits[-1][1] > edit[0]:
             edits.pop()
-        edits.append(edit[:3])
+        edits.append((edit[0], edit[1], home + edit[2]))
         place = edit[3]
     for start, end, new in reversed(edits):
         text = text[:start] + new + text[end:]

@@ -12,6 +12,7 @@ from lakesql.sql.instance import Instance
 from lakesql.sql.nodes import Name
 from lakesql.storage import open_storage
 from lakesql.write import WriteResult
+from lakesql.write.clock import Clock, system_clock
 
 _SCHEMAS = {"main", "default", "spark_catalog"}
 
@@ -45,6 +46,9 @@ class Session:
     read_only: bool
     database: str
     in_memory: bool
+    home: str
+    """What goes before the name of a view or macro of ours, so that it is found after USE; '' where they are TEMP."""
+    clock: Clock = system_clock
     settings: dict[str, str] = field(default_factory=dict)
     problems: dict[str, LakeError] = field(default_factory=dict)
     """Tables of the warehouse that cannot be read, by lower-case name."""
@@ -64,8 +68,10 @@ class Session:
     def _means_another_table(self, name: str) -> bool:
         """Whether DuckDB finds something else under a bare name: after USE, or a TEMP table."""
         sql = (
-            "SELECT current_database() <> $1 OR current_schema() <> 'main' OR EXISTS "
-            "(SELECT 1 FROM duckdb_tables() WHERE temporary AND lower(table_name) = $2)"
+            "SELECT current_database() <> $1 OR EXISTS (SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = $2 "
+            "AND (temporary OR database_name = $1 AND schema_name = current_schema())) "
+            "OR current_schema() <> 'main' AND EXISTS (SELECT 1 FROM duckdb_views() WHERE lower(view_name) = $2 "
+            "AND database_name = $1 AND schema_name = current_schema())"
         )
         return bool(self.con.execute(sql, [self.database, name.lower()]).fetchall()[0][0])
 

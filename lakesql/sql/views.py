@@ -9,20 +9,24 @@ columns alone.
 import duckdb
 
 from lakesql.errors import LakeError, TableError
-from lakesql.sql.functions import read_only
 from lakesql.sql.session import Session
 from lakesql.storage import open_storage
+from lakesql.table import read
 from lakesql.table.names import literal, quote
-from lakesql.table.state import PROPERTIES, read_config
+from lakesql.table.state import HOODIE, PROPERTIES, load_head
 
 _COMPANIONS = ("_ro", "_rt", "_incremental")
 
 
 def find_tables(warehouse: str) -> dict[str, str]:
-    """Folder name -> path of every Hudi table directly in the warehouse folder."""
+    """Folder name -> path of every Hudi table directly in the warehouse folder, also of one without properties."""
     storage = open_storage(warehouse)
     _, folders = storage.list("")
-    return {f: f"{storage.uri}/{f}" for f in folders if storage.stat(f"{f}/{PROPERTIES}") is not None}
+    return {
+        f: f"{storage.uri}/{f}"
+        for f in folders
+        if storage.stat(f"{f}/{PROPERTIES}") is not None or any(storage.list(f"{f}/{HOODIE}"))
+    }
 
 
 def add_warehouse(session: Session) -> None:
@@ -39,8 +43,9 @@ def add(session: Session, name: str, path: str) -> None:
 
     TableError when the database has something else of that name, or the errors of opening the table.
     """
-    con, temp = session.con, "TEMP " if read_only(session.con) else ""
-    is_mor = read_config(open_storage(path)).is_mor
+    con, home = session.con, session.home
+    temp = "" if home else "TEMP "
+    head = load_head(open_storage(path))
     taken = _foreign(session, name)
     if taken:
         raise TableError(
@@ -48,22 +53,24 @@ def add(session: Session, name: str, path: str) -> None:
             f"Read it with hudi_scan({literal(path)}), or rename one of the two."
         )
     bodies = {name: f"hudi_scan({literal(path)})"}
-    if is_mor:
+    if head.config.is_mor:
         # Not hudi_scan: views that call it are how the names of tables are found again in a database file.
         bodies[name + "_ro"] = f"hudi_read_optimized({literal(path)})"
         bodies[name + "_rt"] = f"hudi_snapshot({literal(path)})"
     start, end = (f"getvariable({literal(f'hoodie_{name}_consume_{edge}_timestamp')})" for edge in ("start", "end"))
     bodies[name + "_incremental"] = f"hudi_incremental({literal(path)}, coalesce({start}, 'earliest'), {end})"
-    with session.instance.columns_only():
+    with session.instance.columns_only(read.columns(head)):
         for view, body in bodies.items():
             if view != name and _foreign(session, view):
                 continue
             try:
-                con.execute(f"CREATE OR REPLACE {temp}VIEW {quote(view)} AS SELECT * FROM {body}")
+                con.execute(f"CREATE OR REPLACE {temp}VIEW {home}{quote(view)} AS SELECT * FROM {body}")
             except duckdb.InvalidInputException as error:
                 raise session.cause(error) from error
-    changes = f'SELECT * FROM hudi_incremental({literal(path)}, begin, "end" := "end")'
-    con.execute(f'CREATE OR REPLACE {temp}MACRO {quote(name + "_changes")}(begin, "end" := NULL) AS TABLE {changes}')
+    changes = f'SELECT * FROM {home}hudi_incremental({literal(path)}, begin, "end" := "end")'
+    con.execute(
+        f'CREATE OR REPLACE {temp}MACRO {home}{quote(name + "_changes")}(begin, "end" := NULL) AS TABLE {changes}'
+    )
     session.instance.add(name, path)
     session.problems.pop(name.lower(), None)
 
@@ -72,8 +79,8 @@ def drop(session: Session, name: str) -> None:
     """Remove the views of a table and forget its name."""
     for view in (name, *(name + c for c in _COMPANIONS)):
         if _kind(session, view) == "view" and not _foreign(session, view):
-            session.con.execute(f"DROP VIEW IF EXISTS {quote(view)}")
-    session.con.execute(f"DROP MACRO TABLE IF EXISTS {quote(name + '_changes')}")
+            session.con.execute(f"DROP VIEW IF EXISTS {session.home}{quote(view)}")
+    session.con.execute(f"DROP MACRO TABLE IF EXISTS {session.home}{quote(name + '_changes')}")
     session.instance.remove(name)
 
 
@@ -83,15 +90,18 @@ def _foreign(session: Session, name: str) -> str:
     if kind != "view":
         return kind
     rows = session.con.execute(
-        "SELECT sql FROM duckdb_views() WHERE lower(view_name) = ? AND schema_name = 'main'", [name.lower()]
+        "SELECT sql FROM duckdb_views() WHERE lower(view_name) = $1 AND schema_name = 'main' "
+        "AND database_name IN ($2, 'temp')",
+        [name.lower(), session.database],
     ).fetchall()
     return "" if all("hudi_" in sql for (sql,) in rows) else "view"
 
 
 def _kind(session: Session, name: str) -> str:
     rows = session.con.execute(
-        "SELECT 'table' FROM duckdb_tables() WHERE lower(table_name) = $1 AND schema_name = 'main' "
-        "UNION ALL SELECT 'view' FROM duckdb_views() WHERE lower(view_name) = $1 AND schema_name = 'main'",
-        [name.lower()],
+        "SELECT kind FROM (SELECT 'table' AS kind, database_name, schema_name, table_name AS name FROM duckdb_tables() "
+        "UNION ALL SELECT 'view', database_name, schema_name, view_name FROM duckdb_views()) "
+        "WHERE lower(name) = $1 AND schema_name = 'main' AND database_name IN ($2, 'temp')",
+        [name.lower(), session.database],
     ).fetchall()
     return str(rows[0][0]) if rows else ""

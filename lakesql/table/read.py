@@ -60,7 +60,7 @@ def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") ->
     time, TableError for a state that has been cleaned away.
     """
     if mode not in MODES:
-        raise SQLError(f"mode {mode!r} is unknown; use one of {', '.join(map(repr, MODES))}.")
+        raise SQLError(f"{state.path}: mode {mode!r} is unknown; use one of {', '.join(map(repr, MODES))}.")
     instant = normalise_instant(as_of) if as_of is not None else None
     if instant is not None:
         state.require_retained(instant)
@@ -153,9 +153,14 @@ def _touched(state: TableState, chosen: Sequence[Instant], seen: Sequence[Instan
 
 
 def _view(state: TableState, as_of: str | None) -> View:
-    columns = arrow_schema(state.avro if as_of is None else state.avro_as_of(as_of))
+    return View(state, as_of, columns(state, as_of), evolution(state, as_of))
+
+
+def columns(state: TableState, as_of: str | None = None) -> pa.Schema:
+    """What a read gives: the meta columns, then the table's columns. Asks no data file."""
+    found = arrow_schema(state.avro if as_of is None else state.avro_as_of(as_of))
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-    return View(state, as_of, pa.schema([*meta, *columns]), evolution(state, as_of))
+    return pa.schema([*meta, *found])
 
 
 def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str] | None = None) -> str:

@@ -12,7 +12,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
@@ -82,6 +82,12 @@ class TableState:
         """The table schema of the newest commit not younger than `as_of` (requested time), as Avro."""
         text = self.extra_as_of(as_of, "schema") or self.config.create_schema
         if not text:
+            first = min((i.requested for i in self.history.completed_writes()), default=None)
+            if as_of is not None and first is not None and as_of < first:
+                raise TableError(
+                    f"{self.path}: there was no table yet as of {as_of}; its first commit is {first}. Give that "
+                    "instant or a later time."
+                )
             for archived in sorted(self.archived.values(), key=lambda a: a.instant.requested, reverse=True):
                 text = archived.metadata.extra.get("schema") if archived.metadata else None
                 if text and (as_of is None or archived.instant.requested <= as_of):
@@ -292,7 +298,13 @@ def read_config(storage: Storage) -> TableConfig:
             return TableConfig.from_file(text, f"{storage.uri}/{path}")
         except FormatError as error:
             damage = damage or error
-    raise damage or TableError(
+    if damage is not None:
+        raise damage
+    if any(storage.list(HOODIE)):
+        raise TableError(
+            f"{storage.uri}: {PROPERTIES} is missing, and without it the table cannot be read safely. Restore the file."
+        )
+    raise TableError(
         f"{storage.uri}: not a Hudi table, there is no {PROPERTIES}. "
         "Check the path, or create the table with CREATE TABLE ... USING hudi."
     )
@@ -300,6 +312,21 @@ def read_config(storage: Storage) -> TableConfig:
 
 def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
+    head = load_head(storage)
+    files = tuple(_data_files(storage))
+    if files and not head.timeline.instants:
+        # A writer announces itself before its first file, so a second look must find it.
+        head = load_head(storage)
+        if not head.timeline.instants:
+            raise FormatError(
+                f"{storage.uri}: there are data files, for example {files[0].path}, and no instant in "
+                f"{head.timeline_folder}. Restore that folder, or hoodie.timeline.path in {PROPERTIES}."
+            )
+    return replace(head, files=files)
+
+
+def load_head(storage: Storage) -> TableState:
+    """A look at properties and timeline alone, for questions about the schema: it knows no data files."""
     config = read_config(storage)
     if config.drop_partition_columns and config.key_generator not in (
         "SIMPLE",
@@ -312,23 +339,10 @@ def load(storage: Storage) -> TableState:
             f"{config.key_generator} key generator. Rewrite the table with "
             "hoodie.datasource.write.drop.partition.columns=false."
         )
-    named, timeline = _read_timeline(storage, config)
-    files = tuple(_data_files(storage))
-    if files and not timeline.instants:
-        # A writer announces itself before its first file, so a second look must find it.
-        named, timeline = _read_timeline(storage, config)
-        if not timeline.instants:
-            raise FormatError(
-                f"{storage.uri}: there are data files, for example {files[0].path}, and no instant in "
-                f"{timeline_folder(config)}. Restore that folder, or hoodie.timeline.path in {PROPERTIES}."
-            )
-    return TableState(storage, config, timeline, files, named)
-
-
-def _read_timeline(storage: Storage, config: TableConfig) -> tuple[dict[str, FileInfo], Timeline]:
     files, _ = storage.list(timeline_folder(config))
     named = {f.path.rsplit("/", 1)[-1]: f for f in files}
-    return named, Timeline.from_file_names(named, config.layout, {n: f.modified_ms for n, f in named.items()})
+    timeline = Timeline.from_file_names(named, config.layout, {n: f.modified_ms for n, f in named.items()})
+    return TableState(storage, config, timeline, (), named)
 
 
 def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:

@@ -84,15 +84,20 @@ def write(
     verb, config = verb_of(operation), parse_settings(settings or {})
     require_writable(state)
     rules = rules_of(con, state, verb, config)
+    result: WriteResult | None = None
+    notes: list[str] = []
     try:
         batch = materialise(con, state, rows_sql, rules, settings or {})
         with state.storage.lock(LOCK, config.lock_wait_ms / 1000):
             now, zone, notes = _fresh(state, config, clock)
             road = _Road(con, verb, config, rules, batch, frozenset(partitions), extra or {}, clock, zone, ids, notes)
             result = _walk(road, now, state if reads_table else None)
+    except Exception as error:
+        if result is None:
+            raise
+        notes.append(f"The write is complete, but the table's lock could not be released ({error}).")
     finally:
-        con.execute(f"DROP TABLE IF EXISTS {BATCH}")
-        con.execute(f"DROP TABLE IF EXISTS {FATE}")
+        notes += _tidy(con)
     return replace(
         result,
         operation=operation,
@@ -100,6 +105,16 @@ def write(
         requests=state.storage.requests.total() - requests,
         notes=tuple(notes),
     )
+
+
+def _tidy(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Drop what a write made on the connection; a failure of that is not one of the write, but worth a sentence."""
+    try:
+        con.execute(f"DROP TABLE IF EXISTS {BATCH}")
+        con.execute(f"DROP TABLE IF EXISTS {FATE}")
+    except duckdb.Error as error:
+        return [f"Temporary tables of the write could not be dropped ({error}); they do no harm."]
+    return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 
 from lakesql.errors import Unsupported
+from lakesql.format.config import TableConfig
 from lakesql.format.files import FileSlice
-from lakesql.table.keys import generator
+from lakesql.table.keys import GENERATORS
 from lakesql.table.state import TableState
 
 PAYLOADS = {
@@ -24,40 +25,36 @@ _BUCKET_ID = re.compile(r"000\d{5}-")
 
 def require_writable(state: TableState) -> None:
     """Unsupported, naming the feature and the way out, when a write to this table would not be safe."""
-    config = state.config
+    feature = unwritable(state.config)
+    if feature is None and state.extra_as_of(None, "latest_schema"):
+        feature = "its schema evolves by column ids (hoodie.schema.on.read.enable=true)"
+    if feature:
+        raise Unsupported(
+            f"{state.path}: {feature}; lakesql reads this table and does not write to it. Write with Spark."
+        )
 
-    def refuse(feature: str, advice: str) -> None:
-        raise Unsupported(f"{state.path}: {feature}; lakesql reads this table and does not write to it. {advice}")
 
-    generator(config)
+def unwritable(config: TableConfig) -> str | None:
+    """The feature of a table for which lakesql does not write to it, in words; None when there is none."""
+    payload = (config.payload_class or "").rsplit(".", 1)[-1]
+    if config.key_generator.upper() not in GENERATORS:
+        return f"keys come from the key generator {config.key_generator}, which lakesql does not know"
     if not config.meta_fields:
-        refuse(
-            "rows are stored without their keys (hoodie.populate.meta.fields=false)",
-            "Write with the engine that created it.",
-        )
+        return "rows are stored without their keys (hoodie.populate.meta.fields=false)"
     if config.drop_partition_columns:
-        refuse(
-            "partition columns are not stored in the files (hoodie.datasource.write.drop.partition.columns=true)",
-            "Write with the engine that created it.",
-        )
+        return "partition columns are not stored in the files (hoodie.datasource.write.drop.partition.columns=true)"
     if config.cdc_enabled and not config.is_mor:
-        refuse(
+        return (
             "change data capture is on (hoodie.table.cdc.enabled=true) and a write without change files leaves a "
-            "hole in it",
-            "Write with Spark.",
+            "hole in it"
         )
     if config.partial_update_mode:
-        refuse(
-            f"updates merge column by column (hoodie.table.partial.update.mode={config.partial_update_mode})",
-            "Write with Spark.",
-        )
+        return f"updates merge column by column (hoodie.table.partial.update.mode={config.partial_update_mode})"
     if config.merge_mode not in PAYLOADS:
-        refuse(f"rows merge by {config.payload_class or config.merge_mode}", "Write with Spark.")
-    payload = (config.payload_class or "").rsplit(".", 1)[-1]
+        return f"rows merge by {config.payload_class or config.merge_mode}"
     if payload and payload not in PAYLOADS[config.merge_mode]:
-        refuse(f"rows merge by the payload class {payload}", "Write with Spark.")
-    if state.extra_as_of(None, "latest_schema"):
-        refuse("its schema evolves by column ids (hoodie.schema.on.read.enable=true)", "Write with Spark.")
+        return f"rows merge by the payload class {payload}"
+    return None
 
 
 def require_known_index(state: TableState, slices: Sequence[FileSlice]) -> None:

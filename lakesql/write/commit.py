@@ -188,7 +188,7 @@ def finish(txn: Transaction) -> str | None:
     try:
         txn.storage.delete_tree(temporary_folder(txn.instant))
         txn.storage.delete(heartbeat_path(txn.instant))
-    except (OSError, LakeError) as error:
+    except Exception as error:  # the commit is complete: whatever goes wrong from here on is no failed write
         return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
     return None
 

@@ -5,7 +5,8 @@ Nothing else makes a table: until the first commit it has no rows and its schema
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -14,8 +15,8 @@ from lakesql.format.avro import META_COLUMNS, avro_schema
 from lakesql.format.metadata import TableConfig, format_properties, new_table_properties
 from lakesql.storage import Storage
 from lakesql.table.keys import partition_path_sql, record_key_sql
-from lakesql.table.state import PROPERTIES, TableState, load
-from lakesql.write.check import require_writable
+from lakesql.table.state import HOODIE, PROPERTIES, TableState, load
+from lakesql.write.check import unwritable
 
 TYPES = {
     "cow": "COPY_ON_WRITE",
@@ -54,24 +55,32 @@ def create(
         raise TableError(f"{where}: type {type!r} is unknown. Use cow or mor.")
     if storage.stat(PROPERTIES) is not None:
         raise TableError(f"{storage.uri}: there is a Hudi table already. Drop it first, or choose another path.")
+    if any(storage.list(HOODIE)):
+        raise TableError(
+            f"{storage.uri}: there is a folder {HOODIE} without hoodie.properties, what is left of a Hudi table. "
+            "Restore the file, remove the folder, or choose another path."
+        )
     _check_columns(where, schema, (*primary_key, *ordering_fields, *(f.split(":")[0] for f in partitioned_by)))
     extra = dict(properties or {})
     mode = extra.pop(_MODE, None) or ("EVENT_TIME_ORDERING" if ordering_fields else "COMMIT_TIME_ORDERING")
-    stored = new_table_properties(
-        name=name,
-        table_type=TYPES[type.lower()],
-        version=version,
-        record_key_fields=tuple(primary_key),
-        partition_fields=tuple(partitioned_by),
-        ordering_fields=tuple(ordering_fields),
-        merge_mode=mode.upper(),
-        schema_json=json.dumps(avro_schema(schema, name), separators=(",", ":")),
-        hive_style=extra.pop(_HIVE_STYLE, "true").lower() == "true",
-        url_encode=extra.pop(_URL_ENCODE, "false").lower() == "true",
-        extra=extra,
-    )
+    with _named(where):
+        stored = new_table_properties(
+            name=name,
+            table_type=TYPES[type.lower()],
+            version=version,
+            record_key_fields=tuple(primary_key),
+            partition_fields=tuple(partitioned_by),
+            ordering_fields=tuple(ordering_fields),
+            merge_mode=mode.upper(),
+            schema_json=json.dumps(avro_schema(schema, name), separators=(",", ":")),
+            hive_style=extra.pop(_HIVE_STYLE, "true").lower() == "true",
+            url_encode=extra.pop(_URL_ENCODE, "false").lower() == "true",
+            extra=extra,
+        )
     text = format_properties(stored, "Properties saved by lakesql")
     config = TableConfig.from_text(text, f"{where}: hoodie.properties")
+    if feature := unwritable(config):
+        raise Unsupported(f"{where}: {feature}, and lakesql cannot write to such a table. Leave that property out.")
     _check_keys(where, config, schema)
     if version >= 8:
         _make_folder(storage, f"{config.history_folder}")
@@ -79,9 +88,16 @@ def create(
         raise TableError(
             f"{storage.uri}: another process created a Hudi table here just now. Open it, or choose another path."
         )
-    state = load(storage)
-    require_writable(state)
-    return state
+    return load(storage)
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Refusals of the format layer, which does not know the table, with its name."""
+    try:
+        yield
+    except (TableError, Unsupported) as error:
+        raise type(error)(f"{where}: {error}") from error
 
 
 def _check_columns(where: str, schema: pa.Schema, named: Sequence[str]) -> None:

@@ -66,13 +66,21 @@ def _refuse(settings: Mapping[str, str]) -> None:
     mode = str(settings.get("hoodie.write.concurrency.mode", "SINGLE_WRITER")).upper()
     if mode == "NON_BLOCKING_CONCURRENCY_CONTROL":
         raise Unsupported(
-            f"setting hoodie.write.concurrency.mode = {mode}: use OPTIMISTIC_CONCURRENCY_CONTROL or RESET it."
+            f"setting hoodie.write.concurrency.mode = {mode}: lakesql has one writer at a time. RESET "
+            "hoodie.write.concurrency.mode, or set OPTIMISTIC_CONCURRENCY_CONTROL."
         )
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
 
 
 def _size(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text)
+        value = _whole(text)
         if value < minimum:
             raise ValueError(f"must be at least {minimum}")
         return value
@@ -81,9 +89,12 @@ def _size(minimum: int) -> Callable[[str], int]:
 
 
 def _fraction(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1:
-        raise ValueError("must lie between 0 and 1")
+        raise ValueError("must be a number between 0 and 1")
     return value
 
 
@@ -110,7 +121,7 @@ def _codec(text: str) -> str:
 
 _NAMES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_file_bytes": ("hoodie.parquet.max.file.size", _size(1)),
-    "small_file_bytes": ("hoodie.parquet.small.file.limit", int),
+    "small_file_bytes": ("hoodie.parquet.small.file.limit", _whole),
     "small_file_candidates": ("hoodie.merge.small.file.group.candidates.limit", _size(0)),
     "insert_split_rows": ("hoodie.copyonwrite.insert.split.size", _size(1)),
     "record_bytes": ("hoodie.copyonwrite.record.size.estimate", _size(1)),

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lakesql.errors import CommitConflict, SQLError, TableError
+from lakesql.errors import CommitConflict, SQLError, TableError, Unsupported
 from lakesql.sql import changes
 from lakesql.write import write
 from tests.sql_tables import AB, all_rows
@@ -208,3 +208,26 @@ def test_interruption_leaves_the_table_and_the_connection_as_they_were(trips, mo
     assert all_rows(trips) == AB
     trips.sql("DELETE FROM trips WHERE id = 'a'")
     assert all_rows(trips) == AB[1:]
+
+
+@pytest.mark.parametrize("hive_style", ["true", "false"])
+def test_insert_overwrite_with_some_partition_values_replaces_every_partition_that_has_them(con, hive_style):
+    con.sql(
+        "CREATE TABLE days (id BIGINT, city STRING, day STRING) USING hudi PARTITIONED BY (city, day) TBLPROPERTIES "
+        f"(primaryKey = 'id', hoodie.datasource.write.hive_style_partitioning = '{hive_style}')"
+    )
+    con.sql("INSERT INTO days VALUES (1, 'sf', '1'), (2, 'sf', '2'), (3, 'ny', '1'), (4, 'ny', 'sf')")
+    con.sql("INSERT OVERWRITE days PARTITION (city = 'sf', day) SELECT 9, '3'")
+    assert all_rows(con, "days", "id, city, day") == [(3, "ny", "1"), (4, "ny", "sf"), (9, "sf", "3")]
+    con.sql("INSERT OVERWRITE days PARTITION (day = '1', city) SELECT 8, 'la' WHERE false")
+    assert all_rows(con, "days", "id, city, day") == [(4, "ny", "sf"), (9, "sf", "3")]
+    con.sql("INSERT OVERWRITE days PARTITION (city, day) SELECT 7, 'ny', '5'")
+    assert all_rows(con, "days", "id, city, day") == [(4, "ny", "sf"), (7, "ny", "5"), (9, "sf", "3")]
+
+
+def test_insert_overwrite_with_some_partition_values_refuses_paths_it_cannot_tell_apart(con):
+    con.sql("CREATE TABLE days (id BIGINT, city STRING, day STRING) USING hudi PARTITIONED BY (city, day)")
+    con.sql("INSERT INTO days VALUES (1, 'sf', '2024/01/01')")
+    with pytest.raises(Unsupported, match="'city=sf/day=2024/01/01' does not have one segment per column"):
+        con.sql("INSERT OVERWRITE days PARTITION (city = 'sf', day) SELECT 9, '3'")
+    assert all_rows(con, "days", "id, city, day") == [(1, "sf", "2024/01/01")]

@@ -405,7 +405,6 @@ def test_cut_off_file_is_an_error_that_says_where_and_what_to_do() -> None:
         "and other settings may be missing as well. Restore the file; if it is complete, add "
         f"hoodie.table.checksum={table_checksum('t')}."
     )
-    assert "cut off at its beginning" in file("")
     assert TableConfig.from_file(f"{begin}hoodie.table.checksum={table_checksum('t')}\r\n", "x").name == "t"
 
 

@@ -243,7 +243,7 @@ def test_a_second_match_that_no_action_applies_to_is_no_duplicate():
     plan = compiled(
         "MERGE INTO trips t USING s ON t.id = s.id WHEN MATCHED AND s.name = 'first' THEN UPDATE SET fare = s.fare"
     )
-    database = Database(STORED, TWICE)
+    database = Database([(1, "one", 0.5, 10, "sf"), *STORED[1:]], TWICE)
     assert database.complaints(plan) == []
     assert [r[3] for r in database.rows(plan)] == [1.0]
 
@@ -421,7 +421,8 @@ def model(stored, source, clauses):
                     expected.append(("insert", *s[:5], None))
                 elif action == "update":
                     fare = s[2] if kind == "matched" else -1.0
-                    expected.append(("upsert", t[0], t[1], fare, t[3], t[4], str(t[0])))
+                    if fare != t[2]:  # a row that is stored like this already is not written
+                        expected.append(("upsert", t[0], t[1], fare, t[3], t[4], str(t[0])))
                 return
 
     for s in source:

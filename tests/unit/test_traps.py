@@ -56,7 +56,7 @@ def test_write_after_an_instant_slightly_ahead_of_the_clock_waits_for_the_clock(
     kind: Kind, new_table: NewTable
 ) -> None:
     table = new_table(kind)
-    upsert_at(table, lambda: now_ms() + 300)
+    upsert_at(table, lambda: now_ms() + 800)
     newest = table.state.timeline.newest_time
     assert instant_millis(newest) > now_ms()
     result = table.upsert(rows(("a", "x", 2, 2)))
