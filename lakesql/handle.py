@@ -5,6 +5,7 @@ as anything with an Arrow stream (`__arrow_c_stream__`: pyarrow, pandas, polars,
 out as Arrow record batches. Each handle has a DuckDB connection of its own (`config` goes to it, e.g. memory_limit).
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,10 +16,20 @@ import pyarrow as pa
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
+from lakesql.table.damaged import damage_named
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
 from lakesql.write import WriteResult, create, write
+
+_IN_A_CONDITION = (
+    duckdb.ParserException,
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ConversionException,
+    duckdb.OutOfRangeException,
+    duckdb.InvalidInputException,
+)
 
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
 
@@ -92,23 +103,43 @@ class Table:
     def _reader(self, plan: ReadPlan, columns: Sequence[str] | None, where: str | None) -> pa.RecordBatchReader:
         cur = self._con.cursor()
         cur.execute("SET TimeZone = 'UTC'")
-        unknown = [c for c in columns or [] if c not in plan.schema.names]
+        chosen = "*" if columns is None else self._chosen(plan.schema, columns)
+        condition = "" if where is None else f" WHERE ({self._one_condition(where)}\n)"
+        with damage_named(plan.view.state), self._condition(where):
+            sql = to_sql(cur, plan)
+            batches = cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
+        return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where))
+
+    def _streamed(self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None) -> Iterator[pa.RecordBatch]:
+        with damage_named(plan.view.state), self._condition(where):
+            yield from batches
+
+    def _chosen(self, schema: pa.Schema, columns: Sequence[str]) -> str:
+        """The columns to select, checked."""
+        if isinstance(columns, str) or not columns:
+            raise SQLError(f"{self.path}: columns={columns!r}: give a list of at least one column, or leave it out.")
+        unknown = [str(c) for c in columns if c not in schema.names]
         if unknown:
-            raise TableError(
-                f"{self.path}: no column {', '.join(unknown)}; the table has {', '.join(plan.schema.names)}."
-            )
-        sql = to_sql(cur, plan)
-        chosen = ", ".join(map(quote, columns)) if columns is not None else "*"
-        condition = f" WHERE {where}" if where else ""
+            raise TableError(f"{self.path}: no column {', '.join(unknown)}; the table has {', '.join(schema.names)}.")
+        return ", ".join(map(quote, columns))
+
+    def _one_condition(self, where: str) -> str:
+        """The text of a condition; SQLError when it is empty, or more than a condition."""
+        if not isinstance(where, str) or not where.strip():
+            raise SQLError(f"{self.path}: condition {where!r}: give a SQL condition as text, or leave it out.")
         with self._condition(where):
-            return cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
+            if len(self._con.extract_statements(f"SELECT 1 WHERE ({where}\n)")) != 1:
+                raise SQLError(f"{self.path}: condition {where!r} is more than one condition. Correct the condition.")
+        return where
 
     @contextmanager
     def _condition(self, where: str | None) -> Iterator[None]:
         """What DuckDB does not understand in the user's condition is our error, without the SQL around it."""
         try:
             yield
-        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        except _IN_A_CONDITION as error:
+            if where is None:
+                raise
             text = str(error).split("\n\nLINE ")[0].strip().removesuffix("!")
             raise SQLError(f"{self.path}: condition {where!r}: {text}. Correct the condition.") from error
 
@@ -185,22 +216,29 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
 
 
 def _columns_of(rows: list[Any]) -> pa.Table:
+    wrong = next((row for row in rows if not isinstance(row, Mapping) or not row), None)
+    if not rows or wrong is not None or any(row is None for row in rows):
+        raise TableError(
+            "the list of rows is empty; to write no rows, leave the call out."
+            if not rows
+            else f"the list of rows holds {wrong!r}; each row is a dict of column name to value."
+        )
     try:
         return pa.Table.from_pylist(rows)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, AttributeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, AttributeError, UnicodeError) as error:
         raise TableError(
             f"the list of rows cannot be brought into columns: {error}. Give each column values of one type in its "
             "range, or a pyarrow table with a schema. Nothing was written."
         ) from error
 
 
-def open_table(path: str, config: Mapping[str, str] | None = None) -> Table:
+def open_table(path: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Table:
     """The Hudi table at a path or file:// uri. TableError when there is none; Unsupported for versions not 6, 8 or 9."""
-    return Table(open_storage(str(path)), config)
+    return Table(open_storage(path), config)
 
 
 def create_table(
-    path: str,
+    path: str | os.PathLike[str],
     schema: pa.Schema,
     *,
     type: str = "cow",  # noqa: A002  the word users type in TBLPROPERTIES
@@ -217,7 +255,7 @@ def create_table(
     Raises TableError when a table is there already or a named column does not exist, Unsupported for what lakesql
     cannot write.
     """
-    storage = open_storage(str(path))
+    storage = open_storage(path)
     create(
         storage,
         schema,

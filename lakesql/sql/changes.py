@@ -26,6 +26,7 @@ from lakesql.sql.merge_names import Target, require_plain_keys
 from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
 from lakesql.sql.session import Session
+from lakesql.table.damaged import damage
 from lakesql.table.keys import partition_path_sql
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
@@ -168,7 +169,9 @@ def _our_errors(session: Session, table: str) -> Iterator[None]:
         yield
     except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
         raise SQLError(f"{table}: {_first_lines(error)} Nothing was written.") from error
-    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException) as error:
+    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException, duckdb.IOException) as error:
+        if found := damage(error, ()):
+            raise found from error
         cause = session.cause(error)
         if cause is not error:
             raise cause from error

@@ -6,8 +6,9 @@ byte for byte; a script without a statement of ours goes there in one piece. Res
 connection.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -43,6 +44,7 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
+from lakesql.table.damaged import damage
 from lakesql.table.names import quote
 from lakesql.write import WriteResult
 from lakesql.write.clock import Clock, system_clock
@@ -65,7 +67,7 @@ _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
 def connect(
     database: str = ":memory:",
-    warehouse: str = "warehouse",
+    warehouse: str | os.PathLike[str] = "warehouse",
     config: Mapping[str, Any] | None = None,
     read_only: bool = False,
     *,
@@ -135,6 +137,8 @@ class Connection:
     # ------------------------------------------------------------ running
 
     def _run(self, text: str, params: Parameters, method: str) -> Any:
+        if not isinstance(text, str):
+            raise SQLError(f"a statement is a text, found {type(text).__name__}.")
         session = self._session
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
@@ -178,9 +182,13 @@ class Connection:
         try:
             return python_objects.call(run, arguments, words)
         except InvalidInputException as error:
-            raise self._session.cause(error) from error
+            raise damage(error, ()) or self._session.cause(error) from error
         except CatalogException as error:
             raise self._problem(error, words) from error
+        except DuckDBError as error:
+            if found := damage(error, ()):
+                raise found from error
+            raise
 
     def _problem(self, error: DuckDBError, words: Sequence[Token]) -> Exception:
         """The reason why a table of the warehouse has no view, when the statement names it."""
@@ -214,15 +222,18 @@ class Connection:
 
     def fetchone(self) -> Any:
         """The next row of the last `execute`, None at the end."""
-        return self.duckdb.fetchone()
+        with _damage_named():
+            return self.duckdb.fetchone()
 
     def fetchmany(self, size: int = 1) -> list[Any]:
         """The next rows of the last `execute`."""
-        return self.duckdb.fetchmany(size)
+        with _damage_named():
+            return self.duckdb.fetchmany(size)
 
     def fetchall(self) -> list[Any]:
         """The remaining rows of the last `execute`."""
-        return self.duckdb.fetchall()
+        with _damage_named():
+            return self.duckdb.fetchall()
 
     @property
     def description(self) -> Any:
@@ -281,6 +292,17 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
+
+
+@contextmanager
+def _damage_named() -> Iterator[None]:
+    """Within, DuckDB's error about a base file that cannot be read is ours."""
+    try:
+        yield
+    except DuckDBError as error:
+        if found := damage(error, ()):
+            raise found from error
+        raise
 
 
 def _has_backticks(piece: Piece) -> bool:

@@ -25,6 +25,7 @@ import duckdb
 from lakesql.errors import CommitConflict, CommitUnknown
 from lakesql.format.metadata import WriteStat
 from lakesql.table import read
+from lakesql.table.damaged import damage_named
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
@@ -91,7 +92,8 @@ def write(
         with state.storage.lock(LOCK, config.lock_wait_ms / 1000):
             now, zone, notes = _fresh(state, config, clock)
             road = _Road(con, verb, config, rules, batch, frozenset(partitions), extra or {}, clock, zone, ids, notes)
-            result = _walk(road, now, state if reads_table else None)
+            with damage_named(now):
+                result = _walk(road, now, state if reads_table else None)
     except Exception as error:
         if result is None:
             raise

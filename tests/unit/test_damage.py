@@ -170,3 +170,38 @@ def test_full_disk_leaves_the_table_as_it_was(tmp_path, version, monkeypatch):
         f for f in before if ".parquet" in f or "commit" in f
     }
     assert rows_of(t) == [NEWER]
+
+
+# ---------------------------------------------------------------- base files that are no Parquet
+
+
+def with_broken_base(path):
+    t = table(path, "cow")
+    upsert(t, *((f"k{i}", "x", i, 1) for i in range(200)))
+    (base,) = load(t.storage).base_files()
+    return t, base, t.storage.read(base.path)
+
+
+@pytest.mark.parametrize("damage", [lambda d: bytes(len(d)), lambda d: d + b"xx", lambda d: d[:-4] + b"PARE"])
+def test_base_file_that_is_no_parquet_is_named(tmp_path, damage):
+    t, base, data = with_broken_base(tmp_path / "t")
+    change(t, base, damage(data))
+    text = rf"{base.name}: the base file cannot be read: .*Restore it, or roll back its commit\."
+    opened = lakesql.open_table(t.path)
+    with pytest.raises(FormatError, match=text):
+        opened.read().read_all()
+    with pytest.raises(FormatError, match=text):
+        opened.upsert([{"id": "k1", "city": "x", "v": 1, "ts": 9}])
+    with lakesql.connect(warehouse=str(tmp_path)) as con:
+        with pytest.raises(FormatError, match=text):
+            con.execute("SELECT * FROM t").fetchall()
+        with pytest.raises(FormatError, match=text):
+            con.execute("UPDATE t SET v = 1")
+
+
+def test_base_file_whose_footer_is_damaged_is_named_though_duckdb_does_not_name_it(tmp_path):
+    t, base, data = with_broken_base(tmp_path / "t")
+    size = int.from_bytes(data[-8:-4], "little")
+    change(t, base, data[: -8 - size] + b"\xff" * size + data[-8:])
+    with pytest.raises(FormatError, match=rf"{base.name}: the base file cannot be read"):
+        lakesql.open_table(t.path).read().read_all()
