@@ -83,6 +83,7 @@ class Table:
         `as_of`: an instant (17 digits) or a timestamp text; `mode`: 'snapshot' or 'read_optimized'.
         Raises SQLError for a column or mode that does not exist, TableError for a state that was cleaned away.
         """
+        self._require_text("as_of", as_of)
         plan = plan_read(self.state, as_of, mode)
         return self._reader(plan, columns, where)
 
@@ -98,7 +99,16 @@ class Table:
             )
         if kind != "latest_state":
             raise SQLError(f"{self.path}: changes(kind={kind!r}) is unknown; use 'latest_state'.")
+        self._require_text("begin", begin or "")
+        self._require_text("end", end)
         return self._reader(plan_incremental(self.state, begin, end), None, None)
+
+    def _require_text(self, argument: str, value: object) -> None:
+        if value is not None and (not isinstance(value, str) or not value):
+            raise SQLError(
+                f"{self.path}: {argument}={value!r}: give a text, an instant of 17 digits or a timestamp such as "
+                "'2024-01-31 12:00:00'."
+            )
 
     def _reader(self, plan: ReadPlan, columns: Sequence[str] | None, where: str | None) -> pa.RecordBatchReader:
         cur = self._con.cursor()
@@ -199,6 +209,9 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
             f"rows of type {type(data).__name__} cannot be read; give a pyarrow table or reader, a pandas or polars "
             "data frame, a DuckDB relation or a list of dicts."
         )
+    if not isinstance(source, pa.Table):
+        source = _stream_of(source)
+    _require_distinct(source.schema.names)
     if isinstance(source, pa.Table):
         cur.register("__lakesql_data", source)
         try:
@@ -206,13 +219,33 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
         finally:
             cur.unregister("__lakesql_data")
         return
-    cur.register("__lakesql_stream", pa.RecordBatchReader.from_stream(source))
+    cur.register("__lakesql_stream", source)
     try:
         cur.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM __lakesql_stream")
         yield name
     finally:
         cur.unregister("__lakesql_stream")
         cur.execute(f"DROP TABLE IF EXISTS {name}")
+
+
+def _stream_of(source: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise TableError(
+            f"rows of type {source.__class__.__name__} cannot be brought into columns: {error}. Give each column one "
+            "name and values of one type. Nothing was written."
+        ) from error
+
+
+def _require_distinct(names: Sequence[str]) -> None:
+    if not names:
+        raise TableError("the rows have no columns. Nothing was written.")
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise TableError(f"the rows have the column {name} twice. Give each column once. Nothing was written.")
+        seen.add(name.lower())
 
 
 def _columns_of(rows: list[Any]) -> pa.Table:
@@ -259,12 +292,12 @@ def create_table(
     create(
         storage,
         schema,
-        name=name or storage.uri.rstrip("/").rsplit("/", 1)[-1],
+        name=name if name is not None else storage.uri.rstrip("/").rsplit("/", 1)[-1],
         type=type,
-        primary_key=tuple(primary_key),
-        ordering_fields=tuple(ordering_fields),
-        partitioned_by=tuple(partitioned_by),
+        primary_key=primary_key,
+        ordering_fields=ordering_fields,
+        partitioned_by=partitioned_by,
         version=version,
-        properties=dict(properties or {}),
+        properties=properties,
     )
     return Table(storage, config)
