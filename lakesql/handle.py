@@ -5,6 +5,7 @@ as anything with an Arrow stream (`__arrow_c_stream__`: pyarrow, pandas, polars,
 out as Arrow record batches. Each handle has a DuckDB connection of its own (`config` goes to it, e.g. memory_limit).
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
+from lakesql.table.damaged import damage_named
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
@@ -22,6 +24,15 @@ from lakesql.write import WriteResult, create, retried, with_attempts, write
 from lakesql.write.settings import parse_settings
 
 RECONCILE = "hoodie.datasource.write.reconcile.schema"
+
+_IN_A_CONDITION = (
+    duckdb.ParserException,
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ConversionException,
+    duckdb.OutOfRangeException,
+    duckdb.InvalidInputException,
+)
 
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
 
@@ -75,6 +86,7 @@ class Table:
         `as_of`: an instant (17 digits) or a timestamp text; `mode`: 'snapshot' or 'read_optimized'.
         Raises SQLError for a column or mode that does not exist, TableError for a state that was cleaned away.
         """
+        self._require_text("as_of", as_of)
         plan = plan_read(self.state, as_of, mode)
         return self._reader(plan, columns, where)
 
@@ -91,19 +103,59 @@ class Table:
             )
         if kind != "latest_state":
             raise SQLError(f"{self.path}: changes(kind={kind!r}) is unknown; use 'latest_state'.")
+        self._require_text("begin", begin or "")
+        self._require_text("end", end)
         return self._reader(plan_incremental(self.state, begin, end), None, None)
+
+    def _require_text(self, argument: str, value: object) -> None:
+        if value is not None and (not isinstance(value, str) or not value):
+            raise SQLError(
+                f"{self.path}: {argument}={value!r}: give a text, an instant of 17 digits or a timestamp such as "
+                "'2024-01-31 12:00:00'."
+            )
 
     def _reader(self, plan: ReadPlan, columns: Sequence[str] | None, where: str | None) -> pa.RecordBatchReader:
         cur = self._con.cursor()
         cur.execute("SET TimeZone = 'UTC'")
-        unknown = [c for c in columns or [] if c not in plan.schema.names]
+        chosen = "*" if columns is None else self._chosen(plan.schema, columns)
+        condition = "" if where is None else f" WHERE ({self._one_condition(where)}\n)"
+        with damage_named(plan.view.state), self._condition(where):
+            sql = to_sql(cur, plan)
+            batches = cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
+        return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where))
+
+    def _streamed(self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None) -> Iterator[pa.RecordBatch]:
+        with damage_named(plan.view.state), self._condition(where):
+            yield from batches
+
+    def _chosen(self, schema: pa.Schema, columns: Sequence[str]) -> str:
+        """The columns to select, checked."""
+        if isinstance(columns, str) or not columns:
+            raise SQLError(f"{self.path}: columns={columns!r}: give a list of at least one column, or leave it out.")
+        unknown = [str(c) for c in columns if c not in schema.names]
         if unknown:
-            raise TableError(
-                f"{self.path}: no column {', '.join(unknown)}; the table has {', '.join(plan.schema.names)}."
-            )
-        sql = to_sql(cur, plan)
-        chosen = ", ".join(map(quote, columns)) if columns is not None else "*"
-        return cur.sql(f"SELECT {chosen} FROM {_chosen(cur, self.path, sql, where)}").to_arrow_reader()
+            raise TableError(f"{self.path}: no column {', '.join(unknown)}; the table has {', '.join(schema.names)}.")
+        return ", ".join(map(quote, columns))
+
+    def _one_condition(self, where: str) -> str:
+        """The text of a condition; SQLError when it is empty, or more than a condition."""
+        if not isinstance(where, str) or not where.strip():
+            raise SQLError(f"{self.path}: condition {where!r}: give a SQL condition as text, or leave it out.")
+        with self._condition(where):
+            if len(self._con.extract_statements(f"SELECT 1 WHERE ({where}\n)")) != 1:
+                raise SQLError(f"{self.path}: condition {where!r} is more than one condition. Correct the condition.")
+        return where
+
+    @contextmanager
+    def _condition(self, where: str | None) -> Iterator[None]:
+        """What DuckDB does not understand in the user's condition is our error, without the SQL around it."""
+        try:
+            yield
+        except _IN_A_CONDITION as error:
+            if where is None:
+                raise
+            text = str(error).split("\n\nLINE ")[0].strip().removesuffix("!")
+            raise SQLError(f"{self.path}: condition {where!r}: {text}. Correct the condition.") from error
 
     def upsert(self, data: Rows, **settings: str) -> WriteResult:
         """Insert rows with new keys, update rows whose key is there; late rows are ignored on event-time tables.
@@ -131,11 +183,14 @@ class Table:
             return self._write(what, "delete", settings)
         cur = self._con.cursor()
         cur.execute("SET TimeZone = 'UTC'")
+        where = self._one_condition(what)
 
         def attempt() -> WriteResult:
             now = self.state
-            rows = f"SELECT *, 'delete' AS __op FROM {_chosen(cur, self.path, to_sql(cur, plan_read(now)), what)}"
-            return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
+            with damage_named(now), self._condition(where):
+                rows = f"SELECT *, 'delete' AS __op FROM ({to_sql(cur, plan_read(now))}) WHERE ({where}\n)"
+                cur.execute(f"DESCRIBE {rows}").fetchall()
+                return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
 
         limits = parse_settings(settings)
         return with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
@@ -159,22 +214,6 @@ class Table:
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""
         return inspect.files(self.state, as_of)
-
-
-def _chosen(cur: duckdb.DuckDBPyConnection, path: str, rows: str, condition: str | None) -> str:
-    """The FROM item with the rows that meet a condition of the user; SQLError when it is none."""
-    if not condition:
-        return f"({rows})"
-    item = f"({rows}) WHERE ({condition}\n)"
-    try:
-        cur.execute(f"DESCRIBE SELECT * FROM {item}").fetchall()
-    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-        reason = str(error).splitlines()[0].partition(": ")[2]
-        raise SQLError(
-            f"{path}: the condition {condition!r} cannot be used: {reason.rstrip('.!')}. Give a SQL condition over the "
-            "table's columns, such as \"id = 'x' AND v > 1\"."
-        ) from error
-    return item
 
 
 def _require_every_column(now: state.TableState, given: Sequence[str], settings: Mapping[str, str]) -> None:
@@ -203,6 +242,9 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
             f"rows of type {type(data).__name__} cannot be read; give a pyarrow table or reader, a pandas or polars "
             "data frame, a DuckDB relation or a list of dicts."
         )
+    if not isinstance(source, pa.Table):
+        source = _stream_of(source)
+    _require_distinct(source.schema.names)
     if isinstance(source, pa.Table):
         cur.register("__lakesql_data", source)
         try:
@@ -210,7 +252,7 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
         finally:
             cur.unregister("__lakesql_data")
         return
-    cur.register("__lakesql_stream", pa.RecordBatchReader.from_stream(source))
+    cur.register("__lakesql_stream", source)
     try:
         cur.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM __lakesql_stream")
         yield name
@@ -219,23 +261,50 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
         cur.execute(f"DROP TABLE IF EXISTS {name}")
 
 
+def _stream_of(source: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise TableError(
+            f"rows of type {source.__class__.__name__} cannot be brought into columns: {error}. Give each column one "
+            "name and values of one type. Nothing was written."
+        ) from error
+
+
+def _require_distinct(names: Sequence[str]) -> None:
+    if not names:
+        raise TableError("the rows have no columns. Nothing was written.")
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise TableError(f"the rows have the column {name} twice. Give each column once. Nothing was written.")
+        seen.add(name.lower())
+
+
 def _columns_of(rows: list[Any]) -> pa.Table:
+    wrong = next((row for row in rows if not isinstance(row, Mapping) or not row), None)
+    if not rows or wrong is not None or any(row is None for row in rows):
+        raise TableError(
+            "the list of rows is empty; to write no rows, leave the call out."
+            if not rows
+            else f"the list of rows holds {wrong!r}; each row is a dict of column name to value."
+        )
     try:
         return pa.Table.from_pylist(rows)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, AttributeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, AttributeError, UnicodeError) as error:
         raise TableError(
             f"the list of rows cannot be brought into columns: {error}. Give each column values of one type in its "
             "range, or a pyarrow table with a schema. Nothing was written."
         ) from error
 
 
-def open_table(path: str, config: Mapping[str, str] | None = None) -> Table:
+def open_table(path: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Table:
     """The Hudi table at a path or file:// uri. TableError when there is none; Unsupported for versions not 6, 8 or 9."""
-    return Table(open_storage(str(path)), config)
+    return Table(open_storage(path), config)
 
 
 def create_table(
-    path: str,
+    path: str | os.PathLike[str],
     schema: pa.Schema,
     *,
     type: str = "cow",  # noqa: A002  the word users type in TBLPROPERTIES
@@ -252,16 +321,16 @@ def create_table(
     Raises TableError when a table is there already or a named column does not exist, Unsupported for what lakesql
     cannot write.
     """
-    storage = open_storage(str(path))
+    storage = open_storage(path)
     create(
         storage,
         schema,
-        name=name or storage.uri.rstrip("/").rsplit("/", 1)[-1],
+        name=name if name is not None else storage.uri.rstrip("/").rsplit("/", 1)[-1],
         type=type,
-        primary_key=tuple(primary_key),
-        ordering_fields=tuple(ordering_fields),
-        partitioned_by=tuple(partitioned_by),
+        primary_key=primary_key,
+        ordering_fields=ordering_fields,
+        partitioned_by=partitioned_by,
         version=version,
-        properties=dict(properties or {}),
+        properties=properties,
     )
     return Table(storage, config)

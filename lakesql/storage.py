@@ -10,6 +10,7 @@ Data files are read and written by DuckDB itself, at the paths that `data_path` 
 Not here: object stores, retries, caching, and anything that knows what a file means.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -103,20 +104,66 @@ class Storage(ABC):
             waiting.extend(path for path in paths if not skip(path))
 
 
-def open_storage(uri: str) -> Storage:
-    """The storage for a plain path or a file:// address; any other scheme raises Unsupported."""
-    parts = urlsplit(uri)
+_ADVICE = {
+    errno.ENOSPC: "Make room on the disk",
+    errno.EDQUOT: "Make room within the quota",
+    errno.EACCES: "Check the permissions",
+    errno.EPERM: "Check the permissions",
+    errno.EROFS: "Choose a place that can be written to",
+    errno.ELOOP: "Remove the symbolic link that leads back to itself",
+    errno.EISDIR: "Remove the folder that stands where a file should be",
+    errno.ENOTDIR: "Remove the file that stands where a folder should be",
+    errno.EEXIST: "Remove the file that stands where a folder should be",
+    errno.ENAMETOOLONG: "Choose a shorter path or partition value",
+    errno.ENOENT: "Choose a place where folders can be made",
+}
+
+
+@contextmanager
+def explained(path: str, doing: str, *passed: type[OSError]) -> Iterator[None]:
+    """Within, an error of the operating system becomes a TableError with the path and advice, but for types `passed`."""
+    try:
+        yield
+    except passed:
+        raise
+    except OSError as error:
+        if error.errno is None:
+            raise
+        advice = _ADVICE.get(error.errno, "Check the file system")
+        text = f"{path}: cannot be {doing}: {os.strerror(error.errno)}. {advice}, then try again."
+        raise TableError(text) from error
+
+
+def open_storage(uri: str | os.PathLike[str]) -> Storage:
+    """The storage for a plain path or a file:// address; any other scheme raises Unsupported.
+
+    TableError for what is no path.
+    """
+    text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise TableError(f"a path is a text or a pathlib.Path, found {type(uri).__name__}.")
+    if not text.strip() or "\0" in text or not _encodable(text):
+        raise TableError(f"{text!r} is not a path: it is empty or has characters that no file name can have.")
+    parts = urlsplit(text)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
             raise Unsupported(f"{uri}: file:// addresses of another machine. Use a local path.")
         return LocalStorage(unquote(parts.path))
     # One letter before ':' is a drive, not a scheme.
-    if "://" in uri and len(parts.scheme) > 1:
+    if "://" in text and len(parts.scheme) > 1:
         raise Unsupported(
             f"{uri}: storage scheme '{parts.scheme}' is not supported. lakesql reads and writes local paths; "
             "mount the bucket or copy the table, and pass a plain path or file:///path."
         )
-    return LocalStorage(uri)
+    return LocalStorage(text)
+
+
+def _encodable(path: str) -> bool:
+    try:
+        os.fsencode(path).decode()
+    except UnicodeError:
+        return False
+    return True
 
 
 class LocalStorage(Storage):
@@ -131,7 +178,8 @@ class LocalStorage(Storage):
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         self.requests["read"] += 1
-        with Path(self._full(path)).open("rb") as file:
+        full = Path(self._full(path))
+        with explained(str(full), "read", FileNotFoundError, NotADirectoryError), full.open("rb") as file:
             if start:
                 file.seek(start)
             return file.read() if length is None else file.read(length)
@@ -140,7 +188,8 @@ class LocalStorage(Storage):
         self.requests["read"] += 1
         full = Path(self._full(path))
         try:
-            found = full.stat()
+            with explained(str(full), "read", FileNotFoundError, NotADirectoryError), _loop_is_missing():
+                found = full.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         if full.is_dir():
@@ -153,18 +202,17 @@ class LocalStorage(Storage):
         files: list[FileInfo] = []
         folders: list[str] = []
         try:
-            entries = os.scandir(self._full(folder))
+            with explained(self._full(folder), "listed", FileNotFoundError, NotADirectoryError):
+                entries = os.scandir(self._full(folder))
         except (FileNotFoundError, NotADirectoryError):
             return files, folders
         with entries:
             for entry in entries:
-                if _hidden_from_listings(entry.name):
-                    continue
-                # A file may vanish between the listing and its stat; then it is not there.
-                with suppress(FileNotFoundError):
+                # A file may vanish between the listing and its stat; then it is not there. Nor is a link to itself.
+                with suppress(FileNotFoundError), _loop_is_missing():
                     if entry.is_dir():
                         folders.append(entry.name)
-                    else:
+                    elif not _hidden_from_listings(entry.name):
                         found = entry.stat()
                         info = FileInfo(prefix + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
                         files.append(info)
@@ -173,36 +221,39 @@ class LocalStorage(Storage):
     def put(self, path: str, data: bytes) -> None:
         self.requests["put"] += 1
         target = Path(self._full(path))
-        temporary = _write_temporary(target, data)
-        try:
-            _checksum_file(target).unlink(missing_ok=True)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with explained(str(target), "written"):
+            temporary = _write_temporary(target, data)
+            try:
+                _checksum_file(target).unlink(missing_ok=True)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         self.requests["put"] += 1
         target = Path(self._full(path))
-        if target.exists():
-            return False
-        temporary = _write_temporary(target, data)
-        try:
-            _checksum_file(target).unlink(missing_ok=True)
-            return _link(temporary, target, data)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with explained(str(target), "written"):
+            if target.exists():
+                return False
+            temporary = _write_temporary(target, data)
+            try:
+                _checksum_file(target).unlink(missing_ok=True)
+                return _link(temporary, target, data)
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def delete(self, path: str) -> None:
         self.requests["delete"] += 1
         target = Path(self._full(path))
-        _checksum_file(target).unlink(missing_ok=True)
-        with suppress(NotADirectoryError):
+        with suppress(NotADirectoryError), explained(str(target), "removed", NotADirectoryError):
+            _checksum_file(target).unlink(missing_ok=True)
             target.unlink(missing_ok=True)
 
     def delete_tree(self, folder: str) -> None:
         self.requests["delete"] += 1
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self._full(folder))
+        full = self._full(folder)
+        with suppress(FileNotFoundError), explained(full, "removed", FileNotFoundError):
+            shutil.rmtree(full)
 
     def data_path(self, path: str) -> str:
         return self._full(path)
@@ -210,22 +261,26 @@ class LocalStorage(Storage):
     def create(self, path: str) -> str:
         self.requests["put"] += 1
         target = Path(self._full(path))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _checksum_file(target).unlink(missing_ok=True)
+        with explained(str(target), "written"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _checksum_file(target).unlink(missing_ok=True)
         return str(target)
 
     @contextmanager
     def lock(self, name: str, wait_s: float) -> Iterator[None]:
         target = Path(self._full(f"{LOCK_FOLDER}/{name}.lock"))
-        target.parent.mkdir(parents=True, exist_ok=True)
         holder = target.with_name(target.name + ".holder")
         lock = FileLock(target)
         try:
-            lock.acquire(timeout=wait_s)
+            with explained(str(target), "locked"):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                lock.acquire(timeout=wait_s)
         except Timeout:
             raise CommitConflict(_lock_text(self.uri, name, wait_s, _holder_text(holder))) from None
+        about = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         try:
-            holder.write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}))
+            with explained(str(holder), "written"):
+                holder.write_text(json.dumps(about))
             yield
         finally:
             holder.unlink(missing_ok=True)
@@ -265,11 +320,11 @@ class MemoryStorage(Storage):
         folders: set[str] = set()
         for path, (data, modified_ms) in sorted(self.files.items()):
             name, slash, _ = path.removeprefix(prefix).partition("/")
-            if not path.startswith(prefix) or _hidden_from_listings(name):
+            if not path.startswith(prefix):
                 continue
             if slash:
                 folders.add(name)
-            else:
+            elif not _hidden_from_listings(name):
                 files.append(FileInfo(path, len(data), modified_ms))
         return files, sorted(folders)
 
@@ -326,12 +381,26 @@ def _join(folder: str, name: str) -> str:
 
 def _checked(path: str, uri: str) -> str:
     """A path from a commit may hold '..' (hudi-rs writes such partitions); following it would leave the table."""
+    if "\0" in path or not _encodable(path):
+        raise TableError(f"{uri}: {path!r} cannot be a path: it has a character that no file name can have.")
     if path.startswith("/") or ".." in path.split("/"):
         raise TableError(f"{uri}: the path '{path}' does not stay inside the table. Nothing was read or written there.")
     return path
 
 
+@contextmanager
+def _loop_is_missing() -> Iterator[None]:
+    """A symbolic link that leads back to itself leads to no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileNotFoundError(str(error)) from error
+        raise
+
+
 def _hidden_from_listings(name: str) -> bool:
+    """Whether a file of that name is never shown. Folders are: a partition may have any name."""
     return name.endswith(".crc") or (name.startswith(".") and TEMPORARY in name)
 
 

@@ -144,6 +144,23 @@ class TableConfig:
         return f"{self.timeline_folder}/{self.history_path}"
 
     @classmethod
+    def from_file(cls, text: str, where: str) -> Self:
+        """As `from_text`, of a whole file: FormatError too when its end, or the checksum every table has, is missing."""
+        found = cls.from_text(text, where)
+        if not text.endswith(("\n", "\r")):
+            raise FormatError(
+                f"{where}: the last line has no end, so the file seems cut off after '{text.splitlines()[-1][-40:]}'. "
+                "Restore the file; if it is complete, end its last line."
+            )
+        if not found.properties.get(_CHECKSUM, "").strip():
+            raise FormatError(
+                f"{where}: {_CHECKSUM} is missing; every table has one, so the file seems cut off and other settings may "
+                "be missing as well. Restore the file; if it is complete, add "
+                f"{_CHECKSUM}={table_checksum(found.name, found.database)}."
+            )
+        return found
+
+    @classmethod
     def from_text(cls, text: str, where: str) -> Self:
         """The settings in the text of a hoodie.properties; `where` names the file in errors.
 

@@ -6,9 +6,10 @@ byte for byte; a script without a statement of ours goes there in one piece. Res
 connection.
 """
 
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -49,6 +50,7 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
+from lakesql.table.damaged import damage
 from lakesql.table.names import quote
 from lakesql.table.state import read_config
 from lakesql.write import WriteResult, retried, with_attempts
@@ -81,7 +83,7 @@ _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
 def connect(
     database: str = ":memory:",
-    warehouse: str = "warehouse",
+    warehouse: str | os.PathLike[str] = "warehouse",
     config: Mapping[str, Any] | None = None,
     read_only: bool = False,
     *,
@@ -151,6 +153,8 @@ class Connection:
     # ------------------------------------------------------------ running
 
     def _run(self, text: str, params: Parameters, method: str) -> Any:
+        if not isinstance(text, str):
+            raise SQLError(f"a statement is a text, found {type(text).__name__}.")
         session = self._session
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
@@ -223,9 +227,13 @@ class Connection:
                     raise self._problem(error, words) from error
                 return python_objects.call(run, arguments, words)
         except InvalidInputException as error:
-            raise self._session.cause(error) from error
-        except BinderException as error:
+            raise damage(error, ()) or self._session.cause(error) from error
+        except (BinderException, CatalogException) as error:
             raise self._problem(error, words) from error
+        except DuckDBError as error:
+            if found := damage(error, ()):
+                raise found from error
+            raise
 
     def _problem(self, error: DuckDBError, words: Sequence[Token]) -> Exception:
         """What is behind an error of DuckDB that our tables explain better; the error itself when nothing is."""
@@ -275,15 +283,18 @@ class Connection:
 
     def fetchone(self) -> Any:
         """The next row of the last `execute`, None at the end."""
-        return self.duckdb.fetchone()
+        with _damage_named():
+            return self.duckdb.fetchone()
 
     def fetchmany(self, size: int = 1) -> list[Any]:
         """The next rows of the last `execute`."""
-        return self.duckdb.fetchmany(size)
+        with _damage_named():
+            return self.duckdb.fetchmany(size)
 
     def fetchall(self) -> list[Any]:
         """The remaining rows of the last `execute`."""
-        return self.duckdb.fetchall()
+        with _damage_named():
+            return self.duckdb.fetchall()
 
     @property
     def description(self) -> Any:
@@ -419,6 +430,17 @@ def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Chang
 def _named(pieces: Sequence[Piece]) -> set[str]:
     """Every identifier of some statements, in lower case."""
     return {t.name.lower() for piece in pieces for t in piece.tokens if t.kind in IDENTIFIERS}
+
+
+@contextmanager
+def _damage_named() -> Iterator[None]:
+    """Within, DuckDB's error about a base file that cannot be read is ours."""
+    try:
+        yield
+    except DuckDBError as error:
+        if found := damage(error, ()):
+            raise found from error
+        raise
 
 
 def _has_backticks(piece: Piece) -> bool:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+import duckdb
+
 from lakesql.errors import SQLError
 from lakesql.sql.lexer import Token, tokens
 from lakesql.sql.nodes import Text
@@ -33,7 +35,13 @@ def bound(session: Session, statement: Node, params: Parameters, words: Sequence
     counter.finish()
     try:
         for name, value in counter.used.items():
-            session.con.execute(f"SET VARIABLE {quote(_PREFIX + name)} = $1", [value])
+            try:
+                session.con.execute(f"SET VARIABLE {quote(_PREFIX + name)} = $1", [value])
+            except (duckdb.Error, UnicodeError) as error:
+                raise SQLError(
+                    f"parameter {name}: a value of type {type(value).__name__} cannot be given: {error}. Nothing was "
+                    "written."
+                ) from error
         yield changed
     finally:
         for name in counter.used:

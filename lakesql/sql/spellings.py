@@ -15,6 +15,7 @@ import duckdb
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.sql.nodes import Delete, Insert, Merge, Update
 from lakesql.sql.session import Session
+from lakesql.table.damaged import damage
 from lakesql.table.exact import refusal
 
 Spelled = TypeVar("Spelled", Merge, Update, Delete, Insert)
@@ -51,7 +52,9 @@ def our_errors(session: Session, table: str) -> Iterator[None]:
         yield
     except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
         raise SQLError(f"{table}: {first_lines(error)} Nothing was written.") from error
-    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException) as error:
+    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException, duckdb.IOException) as error:
+        if found := damage(error, ()):
+            raise found from error
         cause = session.cause(error)
         if cause is not error:
             raise cause from error
@@ -61,9 +64,8 @@ def our_errors(session: Session, table: str) -> Iterator[None]:
         variable = re.search(r'Python Object "(\w+)"', str(error))
         if variable:  # a variable of ours that DuckDB came across when it looked for the table
             raise SQLError(f"{table}: Table with name {variable[1]} does not exist. Nothing was written.") from error
-        raise TableError(
-            f"{table}: {first_lines(error)} Correct the rows or the expression. Nothing was written."
-        ) from error
+        advice = "" if isinstance(error, duckdb.IOException) else " Correct the rows or the expression."
+        raise TableError(f"{table}: {first_lines(error)}{advice} Nothing was written.") from error
 
 
 def first_lines(error: duckdb.Error) -> str:

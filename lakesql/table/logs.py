@@ -2,7 +2,8 @@
 
 Blocks are collected file by file, blocks of instants that did not commit are left out, rollback commands take back
 what they name, log compaction blocks stand in for the blocks they claim. What remains is decoded block by block and
-brought to the table's columns. Torn and corrupt blocks are skipped as the format prescribes, and counted.
+brought to the table's columns. Torn and corrupt blocks are skipped as the format prescribes, unless a completed commit
+wrote these bytes.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,9 @@ import pyarrow as pa
 from lakesql.errors import TableError, Unsupported
 from lakesql.format import log
 from lakesql.format.avro import conform
-from lakesql.format.files import FileSlice
+from lakesql.format.files import FileSlice, LogFile
 from lakesql.table.evolution import Evolution
+from lakesql.table.promised import require_unpromised
 from lakesql.table.state import TableState
 
 
@@ -71,9 +73,13 @@ def read_log_parts(
 
 
 def committed_blocks(state: TableState, file_slice: FileSlice, as_of: str | None) -> list[tuple[str, log.Block]]:
-    """(where, block) of every data and delete block that counts, oldest first."""
+    """(where, block) of every data and delete block that counts, oldest first.
+
+    TableError for a log file that is gone, FormatError for damage in what a completed commit wrote.
+    """
     queued: list[tuple[str, log.Block]] = []
     per_block = state.config.version < 8
+    promises = state.promises(as_of) if per_block else {}
     for log_file in file_slice.logs:
         where = f"{state.path}/{log_file.path}"
         try:
@@ -88,13 +94,21 @@ def committed_blocks(state: TableState, file_slice: FileSlice, as_of: str | None
             if block.kind == log.COMMAND:
                 target = block.headers.get(log.TARGET_INSTANT_TIME)
                 queued = [q for q in queued if q[1].headers.get(log.INSTANT_TIME) != target]
-            elif block.kind in (log.CORRUPT, log.CDC) or (
-                per_block and not (state.timeline.is_committed(instant) and (as_of is None or instant <= as_of))
-            ):
-                continue
-            else:
+            elif block.kind == log.CORRUPT:
+                _require_torn_by_nobody(state, log_file, block, as_of)
+            elif per_block and not (state.timeline.is_committed(instant) and (as_of is None or instant <= as_of)):
+                require_unpromised(state.path, promises, log_file, block.offset, block.offset + 1)
+            elif block.kind != log.CDC:
                 queued.append((where, block))
     return _resolve_log_compaction(queued)
+
+
+def _require_torn_by_nobody(state: TableState, file: LogFile, block: log.Block, as_of: str | None) -> None:
+    """FormatError unless damaged bytes come from a writer that did not complete."""
+    known = state.promises(as_of, archived=True)
+    # From version 8 on all of a log file is of the delta commit in its name.
+    owner = file.instant if state.config.version >= 8 else None
+    require_unpromised(state.path, known, file, block.offset, block.offset + len(block.content), owner)
 
 
 def _resolve_log_compaction(queued: list[tuple[str, log.Block]]) -> list[tuple[str, log.Block]]:

@@ -11,7 +11,7 @@ Schema: the newest completed write commit that carries one (7.3), without the me
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
@@ -25,6 +25,7 @@ from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, 
 from lakesql.format.timeline import COMPLETED, Instant, Timeline
 from lakesql.storage import FileInfo, Storage
 from lakesql.table.archive import Archived, read_archived
+from lakesql.table.promised import Promise, promise, require_files
 
 Decoded = TypeVar("Decoded")
 
@@ -205,7 +206,8 @@ class TableState:
     def slices(self, as_of: str | None = None) -> list[FileSlice]:
         """The latest readable file slice of each live file group, by partition and file id.
 
-        TableError when a file that a commit names, and that no newer file stands in for, is gone.
+        TableError when a file that a commit names, and that no newer file stands in for, is gone, FormatError when a
+        file is shorter than its commit says.
         """
         slices = file_slices(
             self.files,
@@ -215,48 +217,46 @@ class TableState:
             replaced=self.replaced(as_of),
             pending_compactions=self.pending_compactions,
         )
-        self._require_files([s.base for s in slices if s.base is not None], as_of, with_logs=True)
+        self._require_files(slices, as_of)
         return slices
-
-    def _require_files(self, bases: Sequence[BaseFile], as_of: str | None, *, with_logs: bool) -> None:
-        """Files are not listed in a manifest: a lost one shows only by the write stats that name it."""
-        present = {f.name for f in self.files}
-        newest = {b.file_id: b.instant for b in bases}
-        gone = {file_id for _, file_id in self.replaced(as_of)}
-        for instant in self.timeline.completed_writes():
-            if as_of is not None and instant.requested > as_of:
-                continue
-            for stat in (s for stats in self.commit(instant).partition_stats.values() for s in stats):
-                name = (stat.path or "").rsplit("/", 1)[-1]
-                if name in present or stat.file_id in gone:
-                    continue
-                file = parse_data_file("", name, 0)
-                since = newest.get(stat.file_id or "", "")
-                if isinstance(file, BaseFile):
-                    lost = file.instant > since
-                elif isinstance(file, LogFile) and with_logs:
-                    written = (
-                        self.timeline.completion_of(instant.requested) if self.config.version >= 8 else file.instant
-                    )
-                    lost = (written or "") >= since
-                else:
-                    continue
-                if lost:
-                    raise TableError(
-                        f"{self.path}/{stat.path}: commit {instant.requested} names this file, and it is not there; "
-                        "its rows would be missing. Restore the file, or roll the commit back."
-                    )
 
     def base_files(self, as_of: str | None = None) -> list[BaseFile]:
         """The newest committed base file of each live file group: what a read-optimized query reads.
 
-        TableError when a base file that a commit names, and that no newer one stands in for, is gone.
+        TableError or FormatError, as `slices`, for a base file that is gone or cut short.
         """
         found = base_files(
             self.files, self.view_timeline, version=self.config.version, as_of=as_of, replaced=self.replaced(as_of)
         )
-        self._require_files(found, as_of, with_logs=False)
+        self._require_files([FileSlice(f.partition, f.file_id, f.instant, f, ()) for f in found], as_of, logs=False)
         return found
+
+    def _require_files(self, slices: Sequence[FileSlice], as_of: str | None, logs: bool = True) -> None:
+        replaced = {file_id for _, file_id in self.replaced(as_of)}
+        promises = self.promises(as_of)
+        if not logs:
+            promises = {path: group for path, group in promises.items() if ".log." not in path.rsplit("/", 1)[-1]}
+        every = (one for group in promises.values() for one in group)
+        require_files(self.path, every, self.files, slices, replaced)
+
+    def promises(self, as_of: str | None, archived: bool = False) -> dict[str, list[Promise]]:
+        """What the write stats of the commits up to `as_of` say, by path; with `archived` those of the archive too."""
+        if not archived:
+            return _up_to(self._promises, as_of)
+        stored = _by_path(self._promised_by(a.instant for a in self.archived.values()))
+        for path, group in self._promises.items():
+            stored.setdefault(path, []).extend(group)
+        return _up_to(stored, as_of)
+
+    @cached_property
+    def _promises(self) -> dict[str, list[Promise]]:
+        return _by_path(self._promised_by(self.timeline.completed_writes()))
+
+    def _promised_by(self, instants: Iterable[Instant]) -> Iterator[Promise]:
+        for instant in instants:
+            written = (instant.completed or "") if self.config.version >= 8 else ""
+            for stats in self.commit(instant).partition_stats.values():
+                yield from (promise(instant.requested, written, stat) for stat in stats)
 
     @cached_property
     def view_timeline(self) -> Timeline:
@@ -288,19 +288,41 @@ class TableState:
             )
 
 
+def _by_path(promises: Iterable[Promise]) -> dict[str, list[Promise]]:
+    found: dict[str, list[Promise]] = {}
+    for one in promises:
+        found.setdefault(one.path, []).append(one)
+    return found
+
+
+def _up_to(promises: dict[str, list[Promise]], as_of: str | None) -> dict[str, list[Promise]]:
+    if as_of is None:
+        return promises
+    return {path: kept for path, group in promises.items() if (kept := [p for p in group if p.instant <= as_of])}
+
+
 def timeline_folder(config: TableConfig) -> str:
     """Where the instant files of a table lie, relative to its path (hudi-format 2.1)."""
     return HOODIE if config.layout == 1 else f"{HOODIE}/{config.timeline_path}"
 
 
 def read_config(storage: Storage) -> TableConfig:
-    """The table configuration; TableError when there is no table, FormatError when its properties are damaged."""
+    """The table configuration; TableError when there is no table, FormatError when its properties are damaged.
+
+    While another engine replaces the properties, and after it died doing so, the backup counts (hudi-format 1.3).
+    """
+    damage: FormatError | None = None
     for path in (PROPERTIES, PROPERTIES + ".backup"):
         try:
             text = storage.read(path).decode("latin-1")
         except (FileNotFoundError, NotADirectoryError):
             continue
-        return TableConfig.from_text(text, f"{storage.uri}/{path}")
+        try:
+            return TableConfig.from_file(text, f"{storage.uri}/{path}")
+        except FormatError as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
     if any(storage.list(HOODIE)):
         raise TableError(
             f"{storage.uri}: {PROPERTIES} is missing, and without it the table cannot be read safely. Restore the file."
@@ -313,7 +335,17 @@ def read_config(storage: Storage) -> TableConfig:
 
 def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
-    return replace(load_head(storage), files=tuple(_data_files(storage)))
+    head = load_head(storage)
+    files = tuple(_data_files(storage))
+    if files and not head.timeline.instants:
+        # A writer announces itself before its first file, so a second look must find it.
+        head = load_head(storage)
+        if not head.timeline.instants:
+            raise FormatError(
+                f"{storage.uri}: there are data files, for example {files[0].path}, and no instant in "
+                f"{head.timeline_folder}. Restore that folder, or hoodie.timeline.path in {PROPERTIES}."
+            )
+    return replace(head, files=files)
 
 
 def load_head(storage: Storage) -> TableState:
@@ -337,7 +369,7 @@ def load_head(storage: Storage) -> TableState:
 
 
 def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:
-    for info in storage.walk("", lambda folder: folder.rsplit("/", 1)[-1] in (HOODIE, "_temporary")):
+    for info in storage.walk("", lambda folder: folder == HOODIE):
         partition, _, name = info.path.rpartition("/")
         found = parse_data_file(partition, name, info.size_bytes)
         if found is not None:

@@ -26,6 +26,7 @@ from lakesql.errors import CommitConflict, CommitUnknown
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.table import deltas, read
+from lakesql.table.damaged import damage_named
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
@@ -114,7 +115,8 @@ def write(
             now, zone, notes = _fresh(state, config, clock)
             found = frozenset(partitions)
             road = _Road(con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes)
-            result = _walk(road, _planned(road, now, state if reads_table else None, observe))
+            with damage_named(now):
+                result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:
         if result is None:
             raise

@@ -94,9 +94,7 @@ def rewrite(
     try:
         source = pq.ParquetFile(storage.data_path(old.path))
     except (pa.ArrowInvalid, OSError) as error:
-        raise FormatError(
-            f"{where}: the base file cannot be read: {error}. Restore it, or roll back its commit."
-        ) from error
+        raise _unreadable(where, error) from error
     with source, _Writer(storage, spec, source) as writer:
         for first, piece in _old_rows(source, spec, where, use_threads):
             writer.write(_edited(piece, first, edit), new=False)
@@ -110,9 +108,20 @@ def _old_rows(source: pq.ParquetFile, spec: BaseSpec, where: str, use_threads: b
     wanted = _without_constants(spec.schema)
     present = [name for name in source.schema_arrow.names if name in wanted.names]
     first = 0
-    for batch in source.iter_batches(ROW_GROUP_ROWS, columns=present, use_threads=use_threads):
+    batches = source.iter_batches(ROW_GROUP_ROWS, columns=present, use_threads=use_threads)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(where, error) from error
+        if batch is None:
+            return
         yield first, conform(pa.Table.from_batches([batch]), wanted, where)
         first += batch.num_rows
+
+
+def _unreadable(where: str, error: Exception) -> FormatError:
+    return FormatError(f"{where}: the base file cannot be read: {error}. Restore it, or roll back its commit.")
 
 
 def _without_constants(schema: pa.Schema) -> pa.Schema:

@@ -51,7 +51,8 @@ def create(
     does not write to.
     """
     where = f"{storage.uri}: new table {name}"
-    if type.lower() not in TYPES:
+    _check_arguments(where, name, schema, version, primary_key, ordering_fields, partitioned_by, properties)
+    if not isinstance(type, str) or type.lower() not in TYPES:
         raise TableError(f"{where}: type {type!r} is unknown. Use cow or mor.")
     if storage.stat(PROPERTIES) is not None:
         raise TableError(f"{storage.uri}: there is a Hudi table already. Drop it first, or choose another path.")
@@ -98,6 +99,37 @@ def _named(where: str) -> Iterator[None]:
         yield
     except (TableError, Unsupported) as error:
         raise type(error)(f"{where}: {error}") from error
+
+
+def _check_arguments(
+    where: str,
+    name: object,
+    schema: object,
+    version: object,
+    primary_key: object,
+    ordering_fields: object,
+    partitioned_by: object,
+    properties: object,
+) -> None:
+    """TableError for an argument of a wrong type, or a column named twice."""
+    if not isinstance(name, str) or not name:
+        raise TableError(f"{where}: the name must be a text that is not empty.")
+    if not isinstance(schema, pa.Schema):
+        raise TableError(f"{where}: the schema must be a pyarrow.Schema, found {schema.__class__.__name__}.")
+    if not isinstance(version, int):
+        raise TableError(f"{where}: the version must be a number (6, 8 or 9), found {version!r}.")
+    columns = {"primary_key": primary_key, "ordering_fields": ordering_fields, "partitioned_by": partitioned_by}
+    for argument, found in columns.items():
+        if not isinstance(found, list | tuple) or not all(isinstance(c, str) for c in found):
+            raise TableError(f"{where}: {argument} must be a list of column names, found {found!r}.")
+        twice = [c for c, count in Counter(found).items() if count > 1]
+        if twice:
+            raise TableError(f"{where}: {argument} names column {twice[0]} twice. Name it once.")
+    if properties is not None and not isinstance(properties, Mapping):
+        raise TableError(f"{where}: properties must be a dict of text to text, found {properties!r}.")
+    for key, value in (properties or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TableError(f"{where}: property {key!r} = {value!r}: key and value must be texts.")
 
 
 def _check_columns(where: str, schema: pa.Schema, named: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from lakesql.format.avro import META_COLUMNS, conform, with_meta_fields
 from lakesql.format.files import FileSlice, LogFile, base_file_name
 from lakesql.format.metadata import WriteStat
+from lakesql.storage import explained
 from lakesql.table.deltas import Batch, changes_of
 from lakesql.table.merge import COMMIT_TIME
 from lakesql.table.state import TableState
@@ -187,14 +188,15 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
     )
     mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
     made = _Numbered(work, number)
-    if target.kind == CREATE:
-        written = write_new(storage, spec, (made.new_rows(piece) for piece in rows))
-    else:
-        assert target.kind == REWRITE, target.kind
-        assert target.slice_no is not None, "a rewrite is of a slice"
-        edit, added = _edit(made, list(rows), work.folds.get(target.slice_no))
-        spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
-        written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
+    with explained(f"{txn.where}/{spec.path}", "written"):
+        if target.kind == CREATE:
+            written = write_new(storage, spec, (made.new_rows(piece) for piece in rows))
+        else:
+            assert target.kind == REWRITE, target.kind
+            assert target.slice_no is not None, "a rewrite is of a slice"
+            edit, added = _edit(made, list(rows), work.folds.get(target.slice_no))
+            spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
+            written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
     where = f"{txn.where}: {txn.action} {txn.instant}"
     logged = made.logged_rows
     require_rows(where, target, written.rows_before + logged, written.rows)

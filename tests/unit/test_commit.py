@@ -166,7 +166,7 @@ def test_timeline_in_the_future_is_an_error_that_says_how_far(tmp_path):
 def unzoned(t, zone_line=""):
     path = ".hoodie/hoodie.properties"
     kept = [x for x in t.storage.read(path).decode().splitlines() if "timezone" not in x]
-    t.storage.put(path, "\n".join([*kept, zone_line]).encode())
+    t.storage.put(path, "\n".join([*kept, zone_line, ""]).encode())
 
 
 @pytest.mark.parametrize("hours", [0, -8, 5])

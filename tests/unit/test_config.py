@@ -1,12 +1,14 @@
 """hoodie.properties: Java's text both ways, the settings of a table, and the tables that are refused."""
 
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesql.errors import FormatError, TableError, Unsupported
+import lakesql
+from lakesql.errors import FormatError, LakeError, TableError, Unsupported
 from lakesql.format.metadata import (
     TableConfig,
     format_properties,
@@ -14,6 +16,7 @@ from lakesql.format.metadata import (
     parse_properties,
     table_checksum,
 )
+from tests.samples import Kind, create, rows
 from tests.zipped import names as golden_names
 from tests.zipped import open_zip
 
@@ -369,3 +372,69 @@ def test_the_properties_of_a_real_table_are_written_as_they_were(name: str) -> N
     assert {line for line in text.splitlines() if not line.startswith("#")} == set(
         format_properties(table.properties, "").splitlines()
     )
+
+
+# ---------------------------------------------------------------- a file that lost its end
+
+
+def test_every_cut_of_a_properties_file_of_ours_is_noticed(tmp_path: Path) -> None:
+    table = create(tmp_path / "t", Kind("mor", 9))
+    table.upsert(rows(("a", "x", 1, 1)))
+    path = tmp_path / "t/.hoodie/hoodie.properties"
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        with pytest.raises(LakeError, match=r"[Rr]estore"):
+            lakesql.open_table(tmp_path / "t")
+
+
+def test_cut_off_file_is_an_error_that_says_where_and_what_to_do() -> None:
+    def file(text: str) -> str:
+        with pytest.raises(FormatError) as failure:
+            TableConfig.from_file(text, "t/.hoodie/hoodie.properties")
+        return str(failure.value)
+
+    begin = "#x\nhoodie.table.name=t\nhoodie.table.type=COPY_ON_WRITE\nhoodie.table.version=9\n"
+    begin += "hoodie.timeline.layout.version=2\n"
+    assert file(begin + "hoodie.table.recordkey.fi") == (
+        "t/.hoodie/hoodie.properties: the last line has no end, so the file seems cut off after "
+        "'hoodie.table.recordkey.fi'. Restore the file; if it is complete, end its last line."
+    )
+    assert file(begin) == (
+        "t/.hoodie/hoodie.properties: hoodie.table.checksum is missing; every table has one, so the file seems cut off "
+        "and other settings may be missing as well. Restore the file; if it is complete, add "
+        f"hoodie.table.checksum={table_checksum('t')}."
+    )
+    assert TableConfig.from_file(f"{begin}hoodie.table.checksum={table_checksum('t')}\r\n", "x").name == "t"
+
+
+@pytest.mark.parametrize("damage", [b"", b"hoodie.table.name=t\n", None])
+def test_backup_counts_while_the_properties_are_damaged_or_gone(tmp_path: Path, damage: bytes | None) -> None:
+    create(tmp_path / "t", Kind("cow", 9))
+    path = tmp_path / "t/.hoodie/hoodie.properties"
+    path.with_name("hoodie.properties.backup").write_bytes(path.read_bytes())
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage)
+    assert lakesql.open_table(tmp_path / "t").properties["hoodie.table.recordkey.fields"] == "id"
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_data_files_without_a_timeline_are_an_error(tmp_path: Path, version: int) -> None:
+    table = create(tmp_path / "t", Kind("cow", version))
+    table.upsert(rows(("a", "x", 1, 1)))
+    path = tmp_path / "t/.hoodie/hoodie.properties"
+    if version == 6:
+        for file in path.parent.glob("2*"):
+            file.unlink()
+    else:
+        path.write_text(path.read_text().replace("timeline.path=timeline", "timeline.path=time"))
+    with pytest.raises(
+        FormatError, match=r"there are data files, for example city=x/.*parquet, and no instant in \.hoodie"
+    ):
+        table.read()
+
+
+def test_new_table_without_files_needs_no_instant(tmp_path: Path) -> None:
+    assert create(tmp_path / "t", Kind("cow", 9)).read().read_all().num_rows == 0

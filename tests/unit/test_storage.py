@@ -1,5 +1,6 @@
 """Both storages keep the same promises; the local one also keeps them against other threads and processes."""
 
+import errno
 import os
 import threading
 import time
@@ -89,6 +90,13 @@ def test_listings_leave_out_checksum_files_and_our_own_temporary_files(storage: 
     for name in ("a", ".a.crc", f".a{TEMPORARY}123", ".hidden"):
         storage.put(name, b"1")
     assert [f.path for f in storage.list("")[0]] == [".hidden", "a"]
+
+
+@pytest.mark.parametrize("name", ["p=x.crc", f"{TEMPORARY}x", f".p{TEMPORARY}1", ".crc"])
+def test_folders_are_listed_whatever_their_name(storage: Storage, name: str) -> None:
+    storage.put(f"{name}/f", b"1")
+    assert storage.list("")[1] == [name]
+    assert [f.path for f in storage.walk("")] == [f"{name}/f"]
 
 
 def test_walk_prunes_folders(storage: Storage) -> None:
@@ -332,3 +340,81 @@ def test_faulty_storage_can_recover_and_tear_data_files(local: LocalStorage) -> 
     with faulty.lock("table", 1):
         faulty.delete("p/x.parquet")
         faulty.delete_tree("p")
+
+
+# ---------------------------------------------------------------- errors of the operating system
+
+
+def test_link_to_itself_is_no_file(local: LocalStorage) -> None:
+    local.put("f", b"1")
+    (Path(local.uri) / "loop").symlink_to(Path(local.uri) / "loop")
+    assert [f.path for f in local.list("")[0]] == ["f"]
+    assert local.stat("loop") is None
+    with pytest.raises(
+        TableError, match=r"t/loop: cannot be read: Too many levels of symbolic links\. Remove the symbolic"
+    ):
+        local.read("loop")
+
+
+def test_folder_where_a_file_should_be_is_named(local: LocalStorage) -> None:
+    local.put("f/g", b"1")
+    for call in (lambda: local.read("f"), lambda: local.put("f", b"1"), lambda: local.delete("f")):
+        with pytest.raises(TableError, match=r"t/f: cannot be (read|written|removed): "):
+            call()
+    assert local.put_if_absent("f", b"1") is False
+
+
+def test_file_where_a_folder_should_be_is_named(local: LocalStorage) -> None:
+    local.put("f", b"1")
+    for call in (lambda: local.put("f/g", b"1"), lambda: local.put_if_absent("f/g", b"1"), lambda: local.create("f/g")):
+        with pytest.raises(TableError, match=r"t/f/g: cannot be written: .*Remove the file that stands where a folder"):
+            call()
+    with pytest.raises(NotADirectoryError):
+        local.read("f/g")
+
+
+@pytest.mark.parametrize("call", ["put", "put_if_absent"])
+def test_full_disk_is_an_error_with_path_and_advice(
+    local: LocalStorage, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TableError) as failure:
+        getattr(local, call)("a/f", b"1")
+    text = f"{local.uri}/a/f: cannot be written: No space left on device. Make room on the disk, then try again."
+    assert str(failure.value) == text
+    assert names_in(Path(local.uri) / "a") == []
+
+
+def test_name_too_long_for_the_file_system_is_an_error(local: LocalStorage) -> None:
+    with pytest.raises(TableError, match=r"File name too long\. Choose a shorter path or partition value"):
+        local.put("z" * 300, b"1")
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\udc80"])
+def test_character_that_no_file_name_can_have_is_an_error(local: LocalStorage, path: str) -> None:
+    for call in (lambda: local.put(path, b"1"), lambda: local.create(path), lambda: local.read(path)):
+        with pytest.raises(TableError, match="character that no file name can have"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (None, "found NoneType"),
+        (5, "found int"),
+        (b"/tmp", "found bytes"),
+        ("", "'' is not a path"),
+        ("/x\0", "is not a path"),
+        ("/\udc80", "is not a path"),
+    ],
+)
+def test_what_is_no_path_is_refused(path: object, text: str) -> None:
+    with pytest.raises(TableError, match=text):
+        open_storage(path)  # type: ignore[arg-type]
+
+
+def test_pathlib_paths_are_paths(tmp_path: Path) -> None:
+    assert open_storage(tmp_path).uri == str(tmp_path)

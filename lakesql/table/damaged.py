@@ -1,0 +1,72 @@
+"""Which base file a DuckDB error comes from: DuckDB reads the Parquet files itself and does not know what they are.
+
+Most of its errors name the file; for the few that do not, the footers of the table's newest base files are opened
+until one fails. Not here: files that are shorter than their commit says, which a plan refuses (`promised`).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakesql.errors import FormatError, LakeError
+from lakesql.format.files import BaseFile, parse_data_file
+from lakesql.table.state import TableState
+
+_PATH = re.compile(r"""(["'])(/.+?\.parquet)\1""")
+_UNREADABLE = re.compile(
+    r"magic bytes|too small|read file|read parquet|decompress|deserialize|corrupt|cannot open|encrypted", re.I
+)
+
+
+@contextmanager
+def damage_named(state: TableState) -> Iterator[None]:
+    """Within, an error of DuckDB that comes from a damaged base file of the table is a FormatError that names the file."""
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        found = damage(error, [state])
+        if found is None:
+            raise
+        raise found from error
+
+
+def damage(error: Exception, states: Iterable[TableState]) -> FormatError | None:
+    """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else."""
+    text = str(error).splitlines()[0] if str(error) else ""
+    named = _PATH.search(str(error))
+    if named and _UNREADABLE.search(text):
+        path = named[2]
+        return _unreadable(path, text) if _is_base_file(path) else None
+    # Damaged Thrift structures come as plain errors that do not name the file.
+    if type(error) is duckdb.Error:
+        for state in states:
+            for path in _broken_footers(state):
+                return _unreadable(path, text)
+    return None
+
+
+def _is_base_file(path: str) -> bool:
+    return isinstance(parse_data_file("", path.rsplit("/", 1)[-1], 0), BaseFile)
+
+
+def _unreadable(path: str, reason: str) -> FormatError:
+    return FormatError(f"{path}: the base file cannot be read: {reason}. Restore it, or roll back its commit.")
+
+
+def _broken_footers(state: TableState) -> Iterator[str]:
+    try:
+        files = state.base_files()
+    except LakeError:
+        return
+    for file in files:
+        path = state.storage.data_path(file.path)
+        try:
+            with pq.ParquetFile(path) as parquet:
+                for group in range(parquet.num_row_groups):
+                    parquet.read_row_group(group)
+        except (pa.ArrowException, OSError):
+            yield path
