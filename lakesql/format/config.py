@@ -146,12 +146,12 @@ class TableConfig:
     @classmethod
     def from_file(cls, text: str, where: str) -> Self:
         """As `from_text`, of a whole file: FormatError too when its end, or the checksum every table has, is missing."""
-        found = cls.from_text(text, where)
-        if not text.endswith(("\n", "\r")):
+        if text.strip() and not text.endswith(("\n", "\r")):
             raise FormatError(
                 f"{where}: the last line has no end, so the file seems cut off after '{text.splitlines()[-1][-40:]}'. "
                 "Restore the file; if it is complete, end its last line."
             )
+        found = cls.from_text(text, where)
         if not found.properties.get(_CHECKSUM, "").strip():
             raise FormatError(
                 f"{where}: {_CHECKSUM} is missing; every table has one, so the file seems cut off and other settings may "
@@ -271,6 +271,12 @@ def new_table_properties(
     if partition_fields:
         properties[_PARTITION_FIELDS] = ",".join(partition_fields)
     payload = more.pop(_PAYLOAD, "").strip()
+    strategy = more.get(_STRATEGY, "").strip()
+    if strategy and merge_mode != CUSTOM and _STRATEGY_MODES.get(strategy) != merge_mode:
+        raise Unsupported(
+            f"merge strategy '{strategy}' (recordMergeStrategyId) under merge mode '{merge_mode}'. A merger of your own "
+            f"needs recordMergeMode = '{CUSTOM}'; otherwise leave the strategy out."
+        )
     if merge_mode == CUSTOM and not payload:
         properties |= _custom_properties(version, tuple(ordering_fields), more.pop(_STRATEGY, CUSTOM_MERGER_STRATEGY))
     elif payload:

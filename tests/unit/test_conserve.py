@@ -53,9 +53,9 @@ def test_new_keys_come_once_and_do_not_change_at_the_same_time():
         require_unique("t", TARGET, [keys("a")], [keys("a")])
 
 
-def losing(made, pieces):
+def losing(made, pieces, fold):
     """An edit that takes one row too many out."""
-    edit, added = KEPT(made, pieces)
+    edit, added = KEPT(made, pieces, fold)
     return Edit(edit.replaced[:0], edit.replacements.slice(0, 0), edit.replaced[:1]), added
 
 

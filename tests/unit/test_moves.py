@@ -87,12 +87,13 @@ def test_source_row_that_the_policy_drops_moves_nothing(trips):
 
 def test_move_below_a_newer_delete_is_refused_and_the_row_stays(con):
     con.sql(
-        "CREATE TABLE t (id STRING, ts BIGINT, city STRING) USING hudi PARTITIONED BY (city) "
-        "TBLPROPERTIES (type = 'mor', primaryKey = 'id', orderingFields = 'ts')"
+        "CREATE TABLE t (id STRING, ts BIGINT, _hoodie_is_deleted BOOLEAN, city STRING) USING hudi "
+        "PARTITIONED BY (city) TBLPROPERTIES (type = 'mor', primaryKey = 'id', orderingFields = 'ts')"
     )
-    con.sql("INSERT INTO t VALUES ('a', 10, 'sf'), ('z', 1, 'sf')")
-    con.sql("DELETE FROM t WHERE id = 'a'")
-    con.sql("INSERT INTO t VALUES ('a', 3, 'ny')")
+    con.sql("INSERT INTO t VALUES ('a', 10, NULL, 'sf'), ('z', 1, NULL, 'sf')")
+    con.sql("SET hoodie.spark.sql.insert.into.operation = upsert")
+    con.sql("INSERT INTO t VALUES ('a', 11, true, 'sf')")
+    con.sql("INSERT INTO t VALUES ('a', 3, NULL, 'ny')")
     with pytest.raises(TableError, match="a newer delete of their key is known there: a") as caught:
         con.sql("UPDATE t SET city = 'sf' WHERE id = 'a'")
     assert "Nothing was written" in str(caught.value)

@@ -203,7 +203,7 @@ def test_settings_of_the_table_reach_its_writes(con):
         ("SET lakesql.write.retries = -1", TableError, "must be at least 0"),
         ("SET hoodie.write.table.version = 7", SQLError, "'7': use one of 6, 8, 9"),
         ("SET hoodie.table.type = fast", SQLError, "use one of cow, mor"),
-        ("SET hoodie.index.type = GLOBAL_SIMPLE", Unsupported, "GLOBAL_SIMPLE"),
+        ("SET hoodie.index.type = RECORD_INDEX", Unsupported, "RECORD_INDEX"),
         (
             "SET hoodie.spark.sql.insert.into.operaton = upsert",
             SQLError,
@@ -238,7 +238,7 @@ def test_settings_meant_for_other_engines_are_taken(con, key):
 @pytest.mark.parametrize(
     ("property_", "error", "message"),
     [
-        ("'hoodie.index.type' = 'BUCKET'", Unsupported, "hoodie.index.type = BUCKET"),
+        ("'hoodie.index.type' = 'RECORD_INDEX'", Unsupported, "hoodie.index.type = RECORD_INDEX"),
         ("'hoodie.write.lock.wait_time_ms' = 'long'", TableError, "must be a whole number"),
         (
             "'hoodie.datasource.insert.dup.polcy' = 'fail'",
