@@ -10,7 +10,7 @@ from lakesql.errors import Unsupported
 from lakesql.format.config import TableConfig
 from lakesql.format.files import FileSlice
 from lakesql.table.keys import GENERATORS
-from lakesql.table.merge import rule_of
+from lakesql.table.merge import RULES, rule_of
 from lakesql.table.state import TableState
 
 # A bucket index starts the file id with the bucket's number in eight digits (hudi-format 3.1). A random id starts with
@@ -45,6 +45,8 @@ def unwritable(config: TableConfig) -> str | None:
     try:
         rule_of(config, "")
     except Unsupported:
+        if config.merge_mode in RULES:
+            return f"partial update mode {config.partial_update_mode} (hoodie.table.partial.update.mode) is unknown"
         return f"rows merge by {config.payload_class or config.merge_mode}, which nobody has registered"
     return None
 
