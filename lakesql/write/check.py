@@ -6,7 +6,7 @@ Each refusal protects rows: a table written past one of these features reads wro
 from lakesql.errors import Unsupported
 from lakesql.format.config import TableConfig
 from lakesql.table.keys import GENERATORS
-from lakesql.table.merge import rule_of
+from lakesql.table.merge import RULES, rule_of
 from lakesql.table.state import TableState
 
 
@@ -37,5 +37,7 @@ def unwritable(config: TableConfig) -> str | None:
     try:
         rule_of(config, "")
     except Unsupported:
+        if config.merge_mode in RULES:
+            return f"partial update mode {config.partial_update_mode} (hoodie.table.partial.update.mode) is unknown"
         return f"rows merge by {config.payload_class or config.merge_mode}, which nobody has registered"
     return None

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from lakesql.errors import TableError, Unsupported
 from lakesql.format.avro import META_COLUMNS, avro_schema
+from lakesql.format.config import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY
 from lakesql.format.metadata import TableConfig, format_properties, new_table_properties
 from lakesql.storage import Storage
+from lakesql.table import merge, mergers
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.state import HOODIE, PROPERTIES, TableState, load
 from lakesql.write.check import unwritable
@@ -25,7 +27,7 @@ TYPES = {
     "merge_on_read": "MERGE_ON_READ",
 }
 
-_MODE, _PAYLOAD = "hoodie.record.merge.mode", "hoodie.compaction.payload.class"
+_MODE, _STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
 _HIVE_STYLE, _URL_ENCODE = (
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
@@ -46,9 +48,9 @@ def create(
 ) -> TableState:
     """Create an empty table. `type` is cow or mor; without `primary_key` keys are generated; `properties` are stored.
 
-    The merge mode is event time when there are ordering fields, else commit time; `hoodie.record.merge.mode` decides
-    otherwise. TableError when a table is there, or a named column is missing or unfit; Unsupported for what lakesql
-    does not write to.
+    The merge mode is CUSTOM when a merger is named, else event time when there are ordering fields, else commit time;
+    `hoodie.record.merge.mode` decides otherwise. TableError when a table is there, or a named column is missing or
+    unfit; Unsupported for what lakesql does not write to.
     """
     where = f"{storage.uri}: new table {name}"
     _check_arguments(where, name, schema, version, primary_key, ordering_fields, partitioned_by, properties)
@@ -63,7 +65,7 @@ def create(
         )
     _check_columns(where, schema, (*primary_key, *ordering_fields, *(f.split(":")[0] for f in partitioned_by)))
     extra = dict(properties or {})
-    mode = extra.pop(_MODE, None) or ("EVENT_TIME_ORDERING" if ordering_fields else "COMMIT_TIME_ORDERING")
+    mode = extra.pop(_MODE, None) or _implied_mode(extra, ordering_fields)
     with _named(where):
         stored = new_table_properties(
             name=name,
@@ -90,6 +92,15 @@ def create(
             f"{storage.uri}: another process created a Hudi table here just now. Open it, or choose another path."
         )
     return load(storage)
+
+
+def _implied_mode(properties: Mapping[str, str], ordering_fields: Sequence[str]) -> str:
+    strategy = properties.get(_STRATEGY, "")
+    if mergers.PROPERTY in properties or strategy not in ("", EVENT_TIME_STRATEGY, COMMIT_TIME_STRATEGY):
+        return merge.CUSTOM
+    return (
+        merge.EVENT_TIME if strategy == EVENT_TIME_STRATEGY or (ordering_fields and not strategy) else merge.COMMIT_TIME
+    )
 
 
 @contextmanager

@@ -13,8 +13,8 @@ import lakesql
 from lakesql.sql import functions, nodes
 from lakesql.sql.lexer import split
 from lakesql.sql.statements import parse
+from lakesql.table.merge import PARTIAL_MODES, PAYLOADS, RULES
 from lakesql.write import settings
-from lakesql.write.check import PAYLOADS
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.S)
@@ -77,9 +77,9 @@ def test_setting_is_in_the_readme_with_its_default(field: object) -> None:
         assert parse_value(default.strip("`")) == field.default
 
 
-@pytest.mark.parametrize("payload", sorted(name for names in PAYLOADS.values() for name in names))
-def test_payload_class_that_is_written_is_in_the_readme(payload: str) -> None:
-    assert f"`{payload}`" in section("What is read and written")
+@pytest.mark.parametrize("rule", [*PAYLOADS, *RULES, *PARTIAL_MODES])
+def test_merge_rule_is_in_the_readme(rule: str) -> None:
+    assert f"`{rule}`" in section("What is read and written")
 
 
 @pytest.mark.parametrize("owner", [lakesql.Table, lakesql.Connection, lakesql.connect, lakesql.create_table])

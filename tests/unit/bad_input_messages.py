@@ -345,13 +345,13 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "create payload_class": (
         Unsupported,
-        "{lake}/fresh: new table fresh: rows merge by the payload class FirstValueAvroPayload, and lakesql "
+        "{lake}/fresh: new table fresh: rows merge by com.acme.LargestWins, which nobody has registered, and lakesql "
         "cannot write to such a table. Leave that property out.",
     ),
     "create merge_mode": (
         Unsupported,
-        "{lake}/fresh: new table fresh: merge mode 'CUSTOM' for a new table. Choose EVENT_TIME_ORDERING or "
-        "COMMIT_TIME_ORDERING.",
+        "{lake}/fresh: new table fresh: rows merge by CUSTOM, which nobody has registered, and lakesql "
+        "cannot write to such a table. Leave that property out.",
     ),
     "create merge_mode_unknown": (
         Unsupported,
@@ -360,13 +360,13 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "create merge_strategy": (
         Unsupported,
-        "table property recordMergeStrategyId: custom mergers run on the JVM. Leave it out.",
+        "{lake}/fresh: new table fresh: rows merge by CUSTOM, which nobody has registered, and lakesql "
+        "cannot write to such a table. Leave that property out.",
     ),
     "create partial_update": (
         Unsupported,
-        "{lake}/fresh: new table fresh: updates merge column by column "
-        "(hoodie.table.partial.update.mode=IGNORE_DEFAULTS), and lakesql cannot write to such a table. Leave "
-        "that property out.",
+        "{lake}/fresh: new table fresh: partial update mode KEEP_VALUES (hoodie.table.partial.update.mode) is "
+        "unknown, and lakesql cannot write to such a table. Leave that property out.",
     ),
     "create event_time_without_field": (
         TableError,

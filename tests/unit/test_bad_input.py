@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
     ]
 )
 GOOD = {"id": 2, "v": 1, "price": None, "at": None, "ts": 1, "city": "oslo"}
-PAYLOAD = "org.apache.hudi.common.model.FirstValueAvroPayload"
+PAYLOAD = "com.acme.LargestWins"
 
 
 @pytest.fixture(scope="module")
@@ -218,13 +218,13 @@ def test_path_without_a_table_is_refused(made: Path, con: lakesql.Connection, fo
 
 UNWRITABLE = {
     "payload_class": (
-        added(f"hoodie.compaction.payload.class={PAYLOAD}"),
-        "rows merge by the payload class FirstValueAvroPayload",
+        edited("EVENT_TIME_ORDERING", f"CUSTOM\nhoodie.compaction.payload.class={PAYLOAD}"),
+        "rows merge by com.acme.LargestWins, which nobody has registered",
     ),
-    "merge_mode": (edited("EVENT_TIME_ORDERING", "CUSTOM"), "rows merge by CUSTOM"),
+    "merge_mode": (edited("EVENT_TIME_ORDERING", "CUSTOM"), "rows merge by CUSTOM, which nobody has registered"),
     "partial_update": (
-        added("hoodie.table.partial.update.mode=IGNORE_DEFAULTS"),
-        "updates merge column by column (hoodie.table.partial.update.mode=IGNORE_DEFAULTS)",
+        added("hoodie.table.partial.update.mode=KEEP_VALUES"),
+        "partial update mode KEEP_VALUES (hoodie.table.partial.update.mode) is unknown",
     ),
     "no_meta_columns": (
         added("hoodie.populate.meta.fields=false"),
@@ -340,7 +340,7 @@ CREATE = {
     "merge_mode": "recordMergeMode = 'CUSTOM'",
     "merge_mode_unknown": "recordMergeMode = 'odd'",
     "merge_strategy": "recordMergeStrategyId = 'x'",
-    "partial_update": "hoodie.table.partial.update.mode = 'IGNORE_DEFAULTS'",
+    "partial_update": "hoodie.table.partial.update.mode = 'KEEP_VALUES'",
     "event_time_without_field": "recordMergeMode = 'EVENT_TIME_ORDERING'",
     "type": "type = 'fast'",
     "property": "colour = 'red'",

@@ -352,7 +352,7 @@ def test_extra_properties_come_on_top_and_the_checksum_fits() -> None:
     [
         ({"version": 7}, Unsupported, "table version 7"),
         ({"table_type": "MOR"}, TableError, "table type 'MOR'"),
-        ({"merge_mode": "CUSTOM"}, Unsupported, "merge mode 'CUSTOM'"),
+        ({"version": 6, "merge_mode": "CUSTOM"}, Unsupported, "merge mode CUSTOM in table version 6"),
         ({"ordering_fields": []}, TableError, "compares an ordering field and none is given"),
         ({"version": 8, "ordering_fields": ["a", "b"]}, Unsupported, "several ordering fields in table version 8"),
         ({"version": 6, "extra": {"hoodie.table.keygenerator.type": "MINE"}}, Unsupported, "key generator 'MINE'"),

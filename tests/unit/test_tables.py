@@ -119,7 +119,7 @@ def test_columns_that_contradict_an_existing_table_are_refused(con, tmp_path):
         (
             "CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (recordMergeStrategyId = 'x')",
             Unsupported,
-            "recordMergeStrategyId",
+            "rows merge by CUSTOM, which nobody has registered",
         ),
         (
             "CREATE TABLE t (id INT) USING hudi TBLPROPERTIES (hoodie.table.cdc.enabled = true)",
