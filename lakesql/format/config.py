@@ -146,12 +146,18 @@ class TableConfig:
     @classmethod
     def from_file(cls, text: str, where: str) -> Self:
         """As `from_text`, of a whole file: FormatError too when its end, or the checksum every table has, is missing."""
-        if text.strip() and not text.endswith(("\n", "\r")):
+        whole = text.endswith(("\n", "\r"))
+        try:
+            found = cls.from_text(text, where)
+        except Unsupported:
+            if whole:
+                raise
+            found = None  # perhaps a value that lost its end
+        if found is None or not whole:
             raise FormatError(
                 f"{where}: the last line has no end, so the file seems cut off after '{text.splitlines()[-1][-40:]}'. "
                 "Restore the file; if it is complete, end its last line."
             )
-        found = cls.from_text(text, where)
         if not found.properties.get(_CHECKSUM, "").strip():
             raise FormatError(
                 f"{where}: {_CHECKSUM} is missing; every table has one, so the file seems cut off and other settings may "

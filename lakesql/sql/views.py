@@ -43,8 +43,8 @@ def refresh(session: Session, names: Collection[str] | None = None, anew: bool =
         if not _has_properties(storage, folder):
             if _looks_like_a_table(storage, folder):
                 session.problems[folder.lower()] = TableError(
-                    f"{storage.uri}/{folder}: the folder has a {HOODIE} folder, and {PROPERTIES} is missing from it, "
-                    "so the table cannot be read. Restore the file; its content is printed by any copy of the table."
+                    f"{storage.uri}/{folder}: {PROPERTIES} is missing, and without it the table cannot be read safely. "
+                    "Restore the file."
                 )
             continue
         try:

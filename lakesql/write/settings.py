@@ -119,7 +119,7 @@ def _fraction(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError("must be a number") from None
+        value = 0.0
     if not 0 < value < 1:
         raise ValueError("must be a number between 0 and 1")
     return value

@@ -49,7 +49,7 @@ MESSAGES: dict[str, tuple[type, str]] = {
     "table column_unknown": (
         TableError,
         "{lake}/trips: the rows have the column colour, the table has id, v, price, at, ts, city. Leave it "
-        "out, rename it, or add it with ALTER TABLE ... ADD COLUMN.",
+        "out or rename it; in SQL, SET lakesql.schema.evolve = true adds it.",
     ),
     "table mixed_types": (
         TableError,
@@ -119,31 +119,36 @@ MESSAGES: dict[str, tuple[type, str]] = {
     "sql text_in_bigint": (
         TableError,
         "{lake}/trips: column v is BIGINT, the rows give VARCHAR; for example 'twelve' does not fit. Correct "
-        "the rows, or CAST them as you mean it.",
+        "the rows, or CAST them as you mean it."
+        " Values without column names are taken in the order id, v, price, at, ts, city; partition columns come last.",
     ),
     "sql overflow": (
         TableError,
         "{lake}/trips: column v is BIGINT, the rows give HUGEINT; for example '9223372036854775808' does not "
-        "fit. Correct the rows, or CAST them as you mean it.",
+        "fit. Correct the rows, or CAST them as you mean it."
+        " Values without column names are taken in the order id, v, price, at, ts, city; partition columns come last.",
     ),
     "sql decimal": (
         TableError,
         "{lake}/trips: column price is DECIMAL(6, 2), the rows give DECIMAL(8,2); for example '123456.78' "
-        "does not fit. Correct the rows, or CAST them as you mean it.",
+        "does not fit. Correct the rows, or CAST them as you mean it."
+        " Values without column names are taken in the order id, v, price, at, ts, city; partition columns come last.",
     ),
     "sql text_in_timestamp": (
         TableError,
         "{lake}/trips: column at is TIMESTAMP WITH TIME ZONE, the rows give VARCHAR; for example 'yesterday' "
-        "does not fit. Correct the rows, or CAST them as you mean it.",
+        "does not fit. Correct the rows, or CAST them as you mean it."
+        " Values without column names are taken in the order id, v, price, at, ts, city; partition columns come last.",
     ),
     "sql column_unknown": (
         SQLError,
-        "trips has no column colour; its columns are id, v, price, at, ts, city.",
+        "trips has no column colour; its columns are id, v, price, at, ts, city. SET lakesql.schema.evolve = true "
+        "lets a statement add the columns of its query.",
     ),
     "sql column_unknown_by_name": (
         TableError,
         "{lake}/trips: the rows have the column colour, the table has id, v, price, at, ts, city. Leave it "
-        "out, rename it, or add it with ALTER TABLE ... ADD COLUMN.",
+        "out or rename it; in SQL, SET lakesql.schema.evolve = true adds it.",
     ),
     "sql columns_too_few": (
         SQLError,
@@ -186,7 +191,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "sql update_key": (
         SQLError,
-        "UPDATE cannot set id: it is a record key column of trips. DELETE the row and INSERT it with the new value.",
+        "UPDATE cannot set id: it is a record key column of trips, and a row is found by its key. DELETE the row and "
+        "INSERT it with the new value.",
     ),
     "sql update_from": (
         Unsupported,
@@ -249,10 +255,6 @@ MESSAGES: dict[str, tuple[type, str]] = {
         "trips: Catalog Error: Table with name nowhere does not exist!\n"
         'Did you mean "pg_indexes"? Nothing was written.',
     ),
-    "sql merge_error_clause": (
-        Unsupported,
-        "MERGE ... THEN ERROR is not supported (line 1, column 78). Count such rows with a SELECT before the MERGE.",
-    ),
     "sql merge_odd_clause": (
         SQLError,
         "expected MATCHED, found 'SOMETIMES'\n"
@@ -267,11 +269,6 @@ MESSAGES: dict[str, tuple[type, str]] = {
         "  MERGE INTO trips t USING (VALUES (1)) s(id) ON t.id = s.id\n"
         "                                                            ^",
     ),
-    "sql merge_returning": (
-        Unsupported,
-        "RETURNING is not supported (line 1, column 85). Run the statement without it; the result says how "
-        "many rows changed.",
-    ),
     "sql on_conflict": (
         Unsupported,
         "INSERT ... ON CONFLICT is not supported (line 1, column 56). SET "
@@ -285,10 +282,6 @@ MESSAGES: dict[str, tuple[type, str]] = {
     "sql call": (
         Unsupported,
         "CALL run_compaction is not supported (line 1, column 1). It is part of Hudi's SQL and not in this release.",
-    ),
-    "sql explain": (
-        Unsupported,
-        "EXPLAIN of DELETE on a Hudi table is not supported (line 1, column 9). Run it; the result says what it did.",
     ),
     "sql as_of_no_time": (
         SQLError,
@@ -420,8 +413,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "setting hoodie.index.type": (
         Unsupported,
-        "setting hoodie.index.type = BUCKET: lakesql looks keys up within their partition (as SIMPLE and "
-        "BLOOM do). RESET hoodie.index.type, or write with Spark.",
+        "setting hoodie.index.type = RECORD_INDEX: lakesql knows SIMPLE, BLOOM, GLOBAL_SIMPLE, GLOBAL_BLOOM, BUCKET, "
+        "INMEMORY. RESET hoodie.index.type, or write with Spark.",
     ),
     "setting hoodie.write.lock.wait_time_ms": (
         TableError,
@@ -455,7 +448,7 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "setting hoodie.spark.sql.insert.into.operation": (
         SQLError,
-        "setting hoodie.spark.sql.insert.into.operation = 'merge': INSERT INTO knows insert, upsert, bulk_insert.",
+        "setting hoodie.spark.sql.insert.into.operation = 'merge': use one of insert, upsert, bulk_insert.",
     ),
     "setting lakesql.merge.duplicates": (
         SQLError,
@@ -463,7 +456,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "setting lakesql.nope": (
         SQLError,
-        "setting lakesql.nope is unknown; lakesql has lakesql.merge.duplicates.",
+        "setting lakesql.nope is unknown; lakesql has lakesql.merge.duplicates, lakesql.write.retries and "
+        "lakesql.schema.evolve.",
     ),
     "setting hoodie.sql.insert.mode": (
         Unsupported,

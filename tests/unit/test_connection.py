@@ -392,7 +392,7 @@ def test_folder_of_a_table_without_its_properties_is_told_when_its_name_is_used(
     properties.rename(tmp_path / "kept")
     with lakesql.connect(warehouse=str(tmp_path / "lake")) as con:
         for sql in ("SELECT * FROM bad", "INSERT INTO bad VALUES (1)", "DELETE FROM bad"):
-            with pytest.raises(TableError, match=r"hoodie\.properties is missing from it"):
+            with pytest.raises(TableError, match=r"hoodie\.properties is missing, and without it"):
                 con.sql(sql)
         (tmp_path / "kept").rename(properties)
         assert all_rows(con, "bad") == [("a", 1, 10, "sf")]
