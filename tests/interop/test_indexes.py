@@ -13,7 +13,7 @@ import lakesql
 from lakesql.table import read
 from lakesql.table.state import load
 from tests.interop import rust
-from tests.interop.spark import NATIVE_VERSION, SparkError, SparkHudi
+from tests.interop.spark import NATIVE_VERSION, SparkHudi
 from tests.samples import Kind, NewTable, Row, rows, tuples
 
 UPSERT = {
@@ -114,11 +114,8 @@ class Turns:
 @pytest.mark.parametrize(("spark", "type_"), TURNS, ids=[f"hudi-{r}-{t}" for r, t in TURNS], indirect=["spark"])
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 def test_rows_move_under_a_global_index_whoever_writes(
-    spark: SparkHudi, type_: str, first: str, new_table: NewTable, request: pytest.FixtureRequest
+    spark: SparkHudi, type_: str, first: str, new_table: NewTable
 ) -> None:
-    if (spark.version, first) == ("1.0.2", "theirs"):
-        why = "1.0.2 cannot read a record above its own delete without ordering value (hudi-format 5.7 d)"
-        request.applymarker(pytest.mark.xfail(reason=why, raises=SparkError, strict=True))
     kind = Kind(type_, NATIVE_VERSION[spark.version])
     turns = Turns(spark, new_table(kind), kind, GLOBAL)
     second = "theirs" if first == "ours" else "ours"
