@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakesql.errors import TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
+from lakesql.table.known_settings import make_utc
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
@@ -86,7 +87,7 @@ class Table:
 
     def _reader(self, plan: ReadPlan, columns: Sequence[str] | None, where: str | None) -> pa.RecordBatchReader:
         cur = self._con.cursor()
-        cur.execute("SET TimeZone = 'UTC'")
+        make_utc(cur)
         unknown = [c for c in columns or [] if c not in plan.schema.names]
         if unknown:
             raise TableError(
@@ -144,7 +145,7 @@ class Table:
 @contextmanager
 def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
     """The name of a relation on `cur` that holds the rows; a stream is read into DuckDB first (it may spill)."""
-    cur.execute("SET TimeZone = 'UTC'")
+    make_utc(cur)
     name = quote("__lakesql_data")
     source: Any = pa.Table.from_pylist(data) if isinstance(data, list) else data
     if not hasattr(source, "__arrow_c_stream__"):

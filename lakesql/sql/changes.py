@@ -27,6 +27,7 @@ from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
 from lakesql.sql.session import Session
 from lakesql.table.keys import partition_path_sql
+from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
 from lakesql.write import WriteResult, write
@@ -82,12 +83,14 @@ def _stage(
 ) -> tuple[str, TableState]:
     """Fill the stage and check it: the query that reads the rows to write, and the snapshot they were made from."""
     con = session.con
-    with transaction(con) as number:
+    with restored(con), transaction(con) as number:
+        make_known(con, INPUT_ORDER)
         state = session.instance.snapshot(path, number)
         target = target_of(state, statement.target[-1])
         require_plain_keys(target)
         plan = compiled(statement, target)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
+        make_known(con)
         for check in plan.checks:
             found = [str(row[0]) for row in con.execute(check.sql).fetchall()]
             if found:

@@ -16,7 +16,8 @@ Table services, schema changes and the upkeep of the metadata table are not here
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
@@ -25,13 +26,14 @@ import duckdb
 from lakesql.errors import CommitConflict, CommitUnknown
 from lakesql.format.metadata import WriteStat
 from lakesql.table import read
+from lakesql.table.known_settings import INPUT_ORDER, differing, make_known, restored
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
 from lakesql.write.check import require_known_index, require_writable
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
-from lakesql.write.plan import BATCH, CREATE, FATE, Target
+from lakesql.write.plan import BATCH, CREATE, FATE, GIVEN, Target
 from lakesql.write.result import WriteResult
 from lakesql.write.route import Layout, refuse_pending, route_rows
 from lakesql.write.settings import WriteConfig, parse_settings
@@ -83,16 +85,13 @@ def write(
     started, requests = time.perf_counter(), state.storage.requests.total()
     verb, config = verb_of(operation), parse_settings(settings or {})
     require_writable(state)
-    rules = rules_of(con, state, verb, config)
-    try:
+    with _own_settings(con, rows_sql) as rows_sql:
+        rules = rules_of(con, state, verb, config)
         batch = materialise(con, state, rows_sql, rules, settings or {})
         with state.storage.lock(LOCK, config.lock_wait_ms / 1000):
             now, zone, notes = _fresh(state, config, clock)
             road = _Road(con, verb, config, rules, batch, frozenset(partitions), extra or {}, clock, zone, ids, notes)
             result = _walk(road, now, state if reads_table else None)
-    finally:
-        con.execute(f"DROP TABLE IF EXISTS {BATCH}")
-        con.execute(f"DROP TABLE IF EXISTS {FATE}")
     return replace(
         result,
         operation=operation,
@@ -100,6 +99,25 @@ def write(
         requests=state.storage.requests.total() - requests,
         notes=tuple(notes),
     )
+
+
+@contextmanager
+def _own_settings(con: duckdb.DuckDBPyConnection, rows_sql: str) -> Iterator[str]:
+    """A query of the given rows that may run under the settings of our SQL; TEMP tables are dropped afterwards.
+
+    Where the user's settings are others, their query runs first, under theirs, so that it means what it says.
+    """
+    with restored(con):
+        try:
+            if differing(con):
+                make_known(con, INPUT_ORDER)
+                con.execute(f"CREATE OR REPLACE TEMP TABLE {GIVEN} AS SELECT * FROM ({rows_sql})").fetchall()
+                make_known(con)
+                rows_sql = f"SELECT * FROM {GIVEN}"
+            yield rows_sql
+        finally:
+            for name in (GIVEN, BATCH, FATE):
+                con.execute(f"DROP TABLE IF EXISTS {name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 CREATE, REWRITE, APPEND = "create", "rewrite", "append"
 
-BATCH, FATE = "__lakesql_batch", "__lakesql_fate"
-"""TEMP tables of the caller's connection: the rows (`batch`), and what becomes of them (`tag`)."""
+GIVEN, BATCH, FATE = "__lakesql_given", "__lakesql_batch", "__lakesql_fate"
+"""TEMP tables of the caller's connection: the rows as given, where the user's settings matter (`write`), the rows to
+write (`batch`), and what becomes of them (`tag`)."""
 
 UPSERT, INSERT, DELETE, MARKED = range(4)
 """What is asked for, `__lakesql_op` of BATCH. DELETE is unconditional, MARKED compared by ordering value."""
