@@ -34,10 +34,11 @@ from lakesql.write.buckets import require_agreement
 from lakesql.write.check import require_writable
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
+from lakesql.write.given import own_settings, tidy
 from lakesql.write.index import Index, index_of, of_table
 from lakesql.write.notes import late_note
 from lakesql.write.outcome import Observer, Outcome, outcome, with_moves
-from lakesql.write.plan import APPEND, BATCH, CREATE, FATE, RESOLVED, REWRITE, Target
+from lakesql.write.plan import APPEND, CREATE, REWRITE, Target
 from lakesql.write.preview import PlannedFile, planned_files
 from lakesql.write.resolve import give_back
 from lakesql.write.result import WriteResult
@@ -106,23 +107,24 @@ def write(
     verb, config = verb_of(operation), parse_settings({**of_table(state), **(settings or {})})
     require_writable(state)
     index = index_of(state, config)
-    rules = rules_of(con, state, verb, config, index)
     result: WriteResult | None = None
     notes: list[str] = []
     try:
-        batch = materialise(con, state, rows_sql, rules, settings or {})
-        with locked(state.storage, config.lock_wait_ms / 1000):
-            now, zone, notes = _fresh(state, config, clock)
-            found = frozenset(partitions)
-            road = _Road(con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes)
-            with damage_named(now):
-                result = _walk(road, _planned(road, now, state if reads_table else None, observe))
+        with own_settings(con, rows_sql) as given:
+            rules = rules_of(con, state, verb, config, index)
+            batch = materialise(con, state, given, rules, settings or {})
+            with locked(state.storage, config.lock_wait_ms / 1000):
+                now, zone, notes = _fresh(state, config, clock)
+                found = frozenset(partitions)
+                road = _Road(con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes)
+                with damage_named(now):
+                    result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:
         if result is None:
             raise
         notes.append(f"The write is complete, but the table's lock could not be released ({error}).")
     finally:
-        notes += _tidy(con)
+        notes += tidy(con)
     return replace(
         result,
         operation=operation,
@@ -130,17 +132,6 @@ def write(
         requests=state.storage.requests.total() - requests,
         notes=tuple(notes),
     )
-
-
-def _tidy(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Drop what a write made on the connection; a failure of that is not one of the write, but worth a sentence."""
-    try:
-        con.execute(f"DROP TABLE IF EXISTS {BATCH}")
-        con.execute(f"DROP TABLE IF EXISTS {FATE}")
-        con.execute(f"DROP TABLE IF EXISTS {RESOLVED}")
-    except duckdb.Error as error:
-        return [f"Temporary tables of the write could not be dropped ({error}); they do no harm."]
-    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +189,16 @@ def preview(
     verb, config = verb_of(operation), parse_settings({**of_table(state), **(settings or {})})
     require_writable(state)
     index = index_of(state, config)
-    rules = rules_of(con, state, verb, config, index)
     try:
-        batch = materialise(con, state, rows_sql, rules, settings or {})
-        zone = timeline_zone(state, config.timezone)
-        found = frozenset(partitions)
-        road = _Road(con, verb, config, index, rules, batch, found, {}, system_clock, zone, new_file_id)
-        planned = _planned(road, state, None, observe)
+        with own_settings(con, rows_sql) as given:
+            rules = rules_of(con, state, verb, config, index)
+            batch = materialise(con, state, given, rules, settings or {})
+            zone = timeline_zone(state, config.timezone)
+            found = frozenset(partitions)
+            road = _Road(con, verb, config, index, rules, batch, found, {}, system_clock, zone, new_file_id)
+            planned = _planned(road, state, None, observe)
     finally:
-        _tidy(con)
+        tidy(con)
     return planned_files(planned.slices, planned.targets, planned.replaced, planned.record_bytes)
 
 

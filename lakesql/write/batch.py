@@ -166,11 +166,13 @@ def _select_sql(
             value = exact_cast(quote(source), kind, f"{role} column {field.name}")
         else:
             value = f"CAST({quote(source) if source else 'NULL'} AS {kind})"
-        fields.append(f"{value} AS {quote(field.name)}")
+        # A collation of the source would make keys equal that are not.
+        plain = f"{value} COLLATE C" if kind == "VARCHAR" else value
+        fields.append(f"{plain} AS {quote(field.name)}")
     names = {name.lower(): name for name in given}
     for name in (_KEY, _PARTITION, _OP):
         column = quote(names[name]) if name in names else "NULL"
-        fields.append(f"CAST({column} AS VARCHAR) AS {quote('__lakesql_given' + name)}")
+        fields.append(f"CAST({column} AS VARCHAR) COLLATE C AS {quote('__lakesql_given' + name)}")
     columns = ", ".join(quote(c) for c in state.schema.names)
     if NUMBER in given:
         fields.append(NUMBER)
