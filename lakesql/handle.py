@@ -122,7 +122,7 @@ class Table:
         cur = self._con.cursor()
         sql = to_sql(cur, plan_read(now))
         rows = f"SELECT *, 'delete' AS __op FROM ({sql}) WHERE {what}"
-        return write(cur, now, rows, operation="delete", settings=settings)
+        return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
         cur = self._con.cursor()

@@ -75,7 +75,7 @@ def compile_merge(
     names = Names(merge.alias, source_alias, target, {c.lower(): c for c in source_columns})
     on = analyse_on(merge, names)
     actions = [_action(clause, names) for clause in merge.clauses]
-    moved = _moved_sql(actions, names, on)
+    moved = _moved_sql(actions, names)
     rows = _merge_select(merge, names, on, actions, moved, duplicates)
     checks = list(_duplicate_checks(actions, target)) if duplicates == "error" else []
     checks += _write_checks(actions, target, on, bool(moved))
@@ -218,7 +218,7 @@ def _check_references(clause: Clause, names: Names) -> None:
             raise SQLError(f"WHEN {words} cannot refer to {wrong.sql('duckdb')}: there is no row of {alias} there.")
 
 
-def _moved_sql(actions: Sequence[_Action], names: Names, on: On) -> str:
+def _moved_sql(actions: Sequence[_Action], names: Names) -> str:
     """Condition under which an update gives a key or partition column another value; '' when none can."""
     target, alias = names.target, quote(names.target_alias)
     cases = []
@@ -228,9 +228,8 @@ def _moved_sql(actions: Sequence[_Action], names: Names, on: On) -> str:
         changed = []
         for column in (*target.key_fields, *target.partition_fields):
             value = action.values.get(column)
-            if value is None or _is_paired(column, value, on):
-                continue
-            changed.append(f"{alias}.{quote(column)} IS DISTINCT FROM {_cast(value, column, target)}")
+            if value is not None:
+                changed.append(_differ(f"{alias}.{quote(column)}", value, column, target))
         if changed:
             cases.append(f"WHEN {number} THEN {' OR '.join(changed)}")
     return f"coalesce(CASE {_ACTION} {' '.join(cases)} END, false)" if cases else ""
@@ -242,8 +241,17 @@ def _is_paired(column: str, value: str, on: On) -> bool:
     return pair is not None and dialect.same_expression(pair, value)
 
 
+def _differ(stored: str, value: str, column: str, target: Target) -> str:
+    """Whether a value is another one than the stored one, as keys and paths are spelt: '01' = 1 and 0.0 = -0.0 in ON."""
+    if target.columns[column] in ("FLOAT", "DOUBLE"):
+        return f"CAST({stored} AS VARCHAR) IS DISTINCT FROM CAST({_cast(value, column, target)} AS VARCHAR)"
+    return f"{stored} IS DISTINCT FROM {_cast(value, column, target)}"
+
+
 def _cast(value: str, column: str, target: Target) -> str:
-    return f"CAST({value} AS {target.columns[column]})"
+    kind = target.columns[column]
+    # A collation of the source would make keys equal that are not.
+    return f"CAST({value} AS {kind})" + (" COLLATE C" if kind == "VARCHAR" else "")
 
 
 # ---------------------------------------------------------------- the SELECT
@@ -372,7 +380,7 @@ def _write_checks(actions: Sequence[_Action], target: Target, on: On, moved: boo
             Check(
                 f"SELECT {_shown(target)} FROM {STAGE} WHERE {_MOVED} ORDER BY 1 LIMIT 6",
                 f"{target.name}: UPDATE would give a row another record key or partition ({fields}): {{keys}}. "
-                "Compare these columns in ON, or DELETE the row and INSERT it anew.",
+                "Compare these columns in ON with values of their own types, or DELETE the row and INSERT it anew.",
             )
         )
     inserts = [a for a in actions if a.clause.action == "insert"]
@@ -406,4 +414,5 @@ def _one_per_key(target: Target, duplicates: str) -> str:
     if order is None:
         order = ", ".join([*(f"{quote(f)} DESC NULLS LAST" for f in target.ordering_fields), f"{_ROW} DESC"])
     same = ", ".join([f"{_OP} = 'insert'", _KEY, _PATH, *_identity(target)])
-    return f" QUALIFY row_number() OVER (PARTITION BY {same} ORDER BY {order}) = 1"
+    # rank, not row_number: a source row that matches several rows of the table is kept as often.
+    return f" QUALIFY rank() OVER (PARTITION BY {same} ORDER BY {order}) = 1"

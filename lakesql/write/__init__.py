@@ -23,7 +23,7 @@ from datetime import tzinfo
 
 import duckdb
 
-from lakesql.errors import CommitConflict, CommitUnknown
+from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.metadata import WriteStat
 from lakesql.table import read
 from lakesql.table.known_settings import INPUT_ORDER, differing, make_known, restored
@@ -33,7 +33,7 @@ from lakesql.write.batch import Batch, Rules, materialise
 from lakesql.write.check import require_known_index, require_writable
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
-from lakesql.write.plan import BATCH, CREATE, FATE, GIVEN, Target
+from lakesql.write.plan import BATCH, COPIES, CREATE, FATE, GIVEN, Target
 from lakesql.write.result import WriteResult
 from lakesql.write.route import Layout, refuse_pending, route_rows
 from lakesql.write.settings import WriteConfig, parse_settings
@@ -75,8 +75,8 @@ def write(
     Columns by name: the table's (missing ones NULL), optionally `__op` (upsert, insert, delete; NULL: as `operation`
     says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL).
     `operation` is a key of VERBS, `settings` have Hudi's names. `partitions`: partition paths that insert_overwrite or
-    delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`, so
-    file groups that changed since are a conflict. `extra` goes into extraMetadata of the commit.
+    delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`: file
+    groups that changed since are a conflict, and what happens to a key must be true of all its rows. `extra` goes into extraMetadata of the commit.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
 
     Raises TableError (rows and table do not fit), Unsupported, CommitConflict (nothing happened, a retry is safe) and
@@ -86,7 +86,7 @@ def write(
     verb, config = verb_of(operation), parse_settings(settings or {})
     require_writable(state)
     with _own_settings(con, rows_sql) as rows_sql:
-        rules = rules_of(con, state, verb, config)
+        rules = replace(rules_of(con, state, verb, config), from_table=reads_table)
         batch = materialise(con, state, rows_sql, rules, settings or {})
         with state.storage.lock(LOCK, config.lock_wait_ms / 1000):
             now, zone, notes = _fresh(state, config, clock)
@@ -116,7 +116,7 @@ def _own_settings(con: duckdb.DuckDBPyConnection, rows_sql: str) -> Iterator[str
                 rows_sql = f"SELECT * FROM {GIVEN}"
             yield rows_sql
         finally:
-            for name in (GIVEN, BATCH, FATE):
+            for name in (GIVEN, BATCH, COPIES, FATE):
                 con.execute(f"DROP TABLE IF EXISTS {name}")
 
 
@@ -157,7 +157,12 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
     """Tag, route, write and commit the batch on `now`. `basis`: the state that the rows were computed from."""
     plan = read.plan(now)
     require_known_index(now, plan.slices)
-    tagged = _tagged(road, plan)
+    try:
+        tagged = _tagged(road, plan)
+    except TableError:
+        if basis is not None:  # a change since then may be the reason, and a retry the way out
+            commit.refuse_overlap(basis, now, {s.group for s in plan.slices})
+        raise
     layout = Layout(
         plan.slices, now.config.is_mor, now.config.version, now.pending_compactions, now.pending_clustering, now.path
     )

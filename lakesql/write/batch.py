@@ -23,6 +23,7 @@ from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.merge import ordering
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
+from lakesql.write.duplicates import refuse_look_alikes, unite_copies
 from lakesql.write.plan import BATCH, DELETE, INSERT, MARKED, UPSERT
 
 _OPS = {"upsert": UPSERT, "insert": INSERT, "delete": DELETE}
@@ -38,6 +39,7 @@ class Batch:
     rows: int
     rows_dropped: int  # lost against another row of the same key in this batch
     partitions: tuple[str, ...]
+    keys_computed: bool = False  # the record keys are made of the key columns, not given
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,9 @@ class Rules:
     keys_generated: bool
     partitions_only: bool  # only the partition paths matter
     key_style: str | None
+    from_table: bool = (
+        False  # the rows of a statement on the table: several rows of a key are one change of all of them
+    )
 
 
 def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules, options: Mapping[str, str]) -> Batch:
@@ -71,9 +76,13 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
             raise TableError(f"{state.path}: the rows do not fit the table: {str(error).splitlines()[0]}") from error
         raise
     rows = _check(con, state, rules)
-    dropped = _reduce(con, rules) if rules.combine else 0
+    keys_computed = _KEY not in {name.lower() for name in given} or rules.from_table
+    if keys_computed and rules.combine:
+        refuse_look_alikes(con, state)
+    united = unite_copies(con, state) if rules.from_table else 0
+    dropped = _reduce(con, rules) if rules.combine and not rules.from_table else 0
     partitions = con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall()
-    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions))
+    return Batch(rows - united - dropped, dropped, tuple(p for (p,) in partitions), keys_computed)
 
 
 def _described(con: Connection, rows_sql: str) -> dict[str, str]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 CREATE, REWRITE, APPEND = "create", "rewrite", "append"
 
 GIVEN, BATCH, FATE = "__lakesql_given", "__lakesql_batch", "__lakesql_fate"
+COPIES = "__lakesql_copies"
 """TEMP tables of the caller's connection: the rows as given, where the user's settings matter (`write`), the rows to
-write (`batch`), and what becomes of them (`tag`)."""
+write (`batch`), what becomes of them (`tag`), and how many rows of the table one of them stands for (`duplicates`)."""
 
 UPSERT, INSERT, DELETE, MARKED = range(4)
 """What is asked for, `__lakesql_op` of BATCH. DELETE is unconditional, MARKED compared by ordering value."""

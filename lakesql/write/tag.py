@@ -26,6 +26,7 @@ from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, keys_sql
 from lakesql.table.scan import scan_sql
 from lakesql.write.batch import Batch, Rules
+from lakesql.write.duplicates import refuse_known_inserts, refuse_partly_changed, refuse_stored_look_alikes
 from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, MARKED, UPDATED, UPSERT, Changes
 
 Connection = duckdb.DuckDBPyConnection
@@ -64,6 +65,11 @@ def tag_batch(
     con.execute(f"DROP TABLE IF EXISTS {FATE}")
     _match(con, plan, numbers, rules, ords)
     try:
+        if batch.keys_computed:
+            refuse_stored_look_alikes(con, plan)
+        if rules.from_table:
+            refuse_known_inserts(con, plan)
+            refuse_partly_changed(con, plan)
         _decide(con, rules, ords, duplicates)
         if duplicates == "fail":
             _refuse_duplicates(con, plan)
@@ -71,7 +77,7 @@ def tag_batch(
             _refuse_resurrection(con, plan, rules)
     finally:
         con.execute("DROP TABLE IF EXISTS __lakesql_match")
-    return _count(con, batch)
+    return _count(con, batch, rules)
 
 
 def ordering_columns(plan: ReadPlan) -> list[str]:
@@ -210,7 +216,7 @@ def _group(file_slice: FileSlice) -> str:
     return f"{file_slice.partition}/{file_slice.file_id}" if file_slice.partition else file_slice.file_id
 
 
-def _count(con: Connection, batch: Batch) -> Tagged:
+def _count(con: Connection, batch: Batch, rules: Rules) -> Tagged:
     inserts = con.execute(
         f"SELECT b.__lakesql_part, count(*) FROM {FATE} f JOIN {BATCH} b ON b.rowid = f.place "
         f"WHERE f.slice_no IS NULL AND f.fate = {INSERTED} GROUP BY 1 ORDER BY 1"
@@ -221,8 +227,13 @@ def _count(con: Connection, batch: Batch) -> Tagged:
         "GROUP BY 1 ORDER BY 1"
     ).fetchall()
     places = int(con.execute(f"SELECT count(*) FROM {FATE}").fetchall()[0][0])
-    # A key that the table has twice has two places; its row counts once, as ignored only when all places agree.
-    rows = FATE if places == batch.rows else f"(SELECT place, min(fate) AS fate FROM {FATE} GROUP BY place)"
+    # A key that the table has twice has two places. A statement changes two rows then; a row that was given counts
+    # once, as ignored only when all places agree.
+    rows = (
+        FATE
+        if rules.from_table or places == batch.rows
+        else f"(SELECT place, min(fate) AS fate FROM {FATE} GROUP BY place)"
+    )
     fates = dict(con.execute(f"SELECT fate, count(*) FROM {rows} GROUP BY 1").fetchall())
     return Tagged(
         looked_up=True,
