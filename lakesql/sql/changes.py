@@ -180,6 +180,7 @@ def _explained(
                 rows_sql,
                 operation=operation,
                 settings=settings,
+                reads_table=not fates,
                 observe=observe if fates else None,
             )
         return found[0] if fates else explain.plan_table(files)

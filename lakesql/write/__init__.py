@@ -22,7 +22,7 @@ from datetime import tzinfo
 
 import duckdb
 
-from lakesql.errors import CommitConflict, CommitUnknown
+from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.table import deltas, read
@@ -95,8 +95,9 @@ def write(
     says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL), `__lakesql_number`
     (BIGINT, the number of a row; see `outcome`).
     `operation` is a key of VERBS, `settings` have Hudi's names. `partitions`: partition paths that insert_overwrite or
-    delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`, so
-    file groups that changed since are a conflict. `extra` goes into extraMetadata of the commit.
+    delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`: file
+    groups that changed since are a conflict, and what happens to a key must be true of all its rows.
+    `extra` goes into extraMetadata of the commit.
     `observe` is told what becomes of the rows, which must be numbered, before anything is written.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
 
@@ -111,7 +112,7 @@ def write(
     notes: list[str] = []
     try:
         with own_settings(con, rows_sql) as given:
-            rules = rules_of(con, state, verb, config, index)
+            rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
             batch = materialise(con, state, given, rules, settings or {})
             with locked(state.storage, config.lock_wait_ms / 1000):
                 now, zone, notes = _fresh(state, config, clock)
@@ -180,6 +181,7 @@ def preview(
     operation: str,
     settings: Mapping[str, str] | None = None,
     partitions: Collection[str] = (),
+    reads_table: bool = False,
     observe: Observer | None = None,
 ) -> tuple[PlannedFile, ...]:
     """The files that `write` with the same arguments would write now. Nothing is written and no lock is taken.
@@ -191,7 +193,7 @@ def preview(
     index = index_of(state, config)
     try:
         with own_settings(con, rows_sql) as given:
-            rules = rules_of(con, state, verb, config, index)
+            rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
             batch = materialise(con, state, given, rules, settings or {})
             zone = timeline_zone(state, config.timezone)
             found = frozenset(partitions)
@@ -226,7 +228,12 @@ def _planned(road: _Road, now: TableState, basis: TableState | None, observe: Ob
         )
     if road.index.buckets:
         require_agreement(road.con, plan, road.index)
-    tagged = _tagged(road, plan)
+    try:
+        tagged = _tagged(road, plan)
+    except TableError:
+        if basis is not None:  # a change since then may be the reason, and a retry the way out
+            commit.refuse_overlap(basis, now, {s.group for s in plan.slices})
+        raise
     slices = (*plan.slices, *tagged.opened)
     layout = Layout(
         slices, now.config.is_mor, now.config.version, now.pending_compactions, now.pending_clustering, now.path
