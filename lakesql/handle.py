@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakesql.errors import TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
+from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
@@ -93,7 +94,8 @@ class Table:
             raise TableError(
                 f"{self.path}: no column {', '.join(unknown)}; the table has {', '.join(plan.schema.names)}."
             )
-        sql = to_sql(cur, plan)
+        with interrupts():
+            sql = to_sql(cur, plan)
         chosen = ", ".join(map(quote, columns)) if columns is not None else "*"
         condition = f" WHERE {where}" if where else ""
         return cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()

@@ -102,14 +102,14 @@ def _stage(
 @contextmanager
 def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[int]:
     """A transaction of the connection around statements of ours; its id."""
-    con.execute("BEGIN")
     try:
+        con.execute("BEGIN")
         yield con.execute("SELECT txid_current()").fetchall()[0][0]
+        con.execute("COMMIT")
     except BaseException:
         with suppress(duckdb.Error):
             con.execute("ROLLBACK")
         raise
-    con.execute("COMMIT")
 
 
 def target_of(state: TableState, name: str) -> Target:

@@ -23,9 +23,10 @@ from datetime import tzinfo
 
 import duckdb
 
-from lakesql.errors import CommitConflict, CommitUnknown, TableError
+from lakesql.errors import CommitConflict, CommitUnknown, LakeError, TableError
 from lakesql.format.metadata import WriteStat
 from lakesql.table import read
+from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import INPUT_ORDER, differing, make_known, restored
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
@@ -85,7 +86,7 @@ def write(
     started, requests = time.perf_counter(), state.storage.requests.total()
     verb, config = verb_of(operation), parse_settings(settings or {})
     require_writable(state)
-    with _own_settings(con, rows_sql) as rows_sql:
+    with interrupts(), _own_settings(con, rows_sql) as rows_sql:
         rules = replace(rules_of(con, state, verb, config), from_table=reads_table)
         batch = materialise(con, state, rows_sql, rules, settings or {})
         with state.storage.lock(LOCK, config.lock_wait_ms / 1000):
@@ -194,8 +195,11 @@ def _walk(road: _Road, now: TableState, basis: TableState | None) -> WriteResult
         commit.complete(txn, now, body, touched, road.clock, road.zone)
     except CommitUnknown:
         raise
-    except BaseException:
+    except LakeError:
         commit.abort(txn)
+        raise
+    except BaseException:
+        commit.abort(txn, sure=False)  # an interrupt may come just after the put that counts
         raise
     if note := commit.finish(txn):
         road.notes.append(note)

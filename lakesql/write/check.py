@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from lakesql.errors import Unsupported
+from lakesql.format.avro import META_COLUMNS
 from lakesql.format.files import FileSlice
 from lakesql.table.keys import generator
 from lakesql.table.state import TableState
@@ -20,6 +21,12 @@ PAYLOADS = {
 # A bucket index starts the file id with the bucket's number in eight digits (hudi-format 3.1). A random id starts with
 # eight digits once in forty; with three zeros before, and on every group, it does not.
 _BUCKET_ID = re.compile(r"000\d{5}-")
+
+
+def reserved(columns: Sequence[str]) -> list[str]:
+    """The columns that are named like Hudi's meta columns or ours, in any case: DuckDB takes them for one another."""
+    names = {c.lower() for c in META_COLUMNS} | {"__op"}
+    return [c for c in columns if c.lower() in names or c.lower().startswith("__lakesql_")]
 
 
 def require_writable(state: TableState) -> None:
@@ -51,6 +58,8 @@ def require_writable(state: TableState) -> None:
             f"updates merge column by column (hoodie.table.partial.update.mode={config.partial_update_mode})",
             "Write with Spark.",
         )
+    if taken := reserved(state.schema.names):
+        refuse(f"the column name {taken[0]} is one of those that tell a writer what a row means", "Rename the column.")
     if config.merge_mode not in PAYLOADS:
         refuse(f"rows merge by {config.payload_class or config.merge_mode}", "Write with Spark.")
     payload = (config.payload_class or "").rsplit(".", 1)[-1]

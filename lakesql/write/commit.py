@@ -159,11 +159,6 @@ def _publish(txn: Transaction, path: str, body: bytes) -> None:
             return
     except Exception as error:
         cause = error
-    except BaseException as interrupt:
-        raise CommitUnknown(
-            f"{txn.where}: interrupted while {txn.action} {txn.instant} was sent to storage. Nothing was deleted. "
-            f"Look whether {path} exists: if it does, the commit is complete; if not, the next write rolls it back."
-        ) from interrupt
     try:
         found = txn.storage.read(path)
     except FileNotFoundError:
@@ -193,15 +188,26 @@ def finish(txn: Transaction) -> str | None:
     return None
 
 
-def abort(txn: Transaction) -> None:
+def abort(txn: Transaction, sure: bool = True) -> None:
     """Remove everything an instant that did not complete has written; never raises.
 
-    Data files go first. When one cannot be removed, the pending instant stays, and the next writer rolls it back.
+    Unless it is `sure` that it did not, as after an interrupt, the timeline is asked: of a completed instant only the
+    traces go. Data files go first. When one cannot be removed, the pending instant stays, and the next writer rolls it back.
     """
     with suppress(OSError, LakeError):
+        if not sure and _is_complete(txn):
+            finish(txn)
+            return
         for path, _ in marked_files(txn.storage, txn.instant):
             txn.storage.delete(path)
         txn.storage.delete_tree(temporary_folder(txn.instant))
         for stage in (INFLIGHT, REQUESTED):
             txn.storage.delete(_file(txn, stage))
         txn.storage.delete(heartbeat_path(txn.instant))
+
+
+def _is_complete(txn: Transaction) -> bool:
+    files, _ = txn.storage.list(txn.config.timeline_folder)
+    named = {f.path.rsplit("/", 1)[-1]: f.modified_ms for f in files}
+    timeline = Timeline.from_file_names(named, txn.config.layout, named)
+    return any(i.requested == txn.instant for i in timeline.completed_writes())
