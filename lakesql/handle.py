@@ -17,6 +17,7 @@ from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
 from lakesql.table.damaged import damage_named
+from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
@@ -120,13 +121,13 @@ class Table:
         make_utc(cur)
         chosen = "*" if columns is None else self._chosen(plan.schema, columns)
         condition = "" if where is None else f" WHERE ({self._one_condition(where)}\n)"
-        with damage_named(plan.view.state), self._condition(where):
+        with damage_named(plan.view.state), self._condition(where), interrupts():
             sql = to_sql(cur, plan)
             batches = cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
         return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where))
 
     def _streamed(self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None) -> Iterator[pa.RecordBatch]:
-        with damage_named(plan.view.state), self._condition(where):
+        with damage_named(plan.view.state), self._condition(where), interrupts():
             yield from batches
 
     def _chosen(self, schema: pa.Schema, columns: Sequence[str]) -> str:

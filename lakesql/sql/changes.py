@@ -222,14 +222,14 @@ def _refuse(check: Check, found: Sequence[tuple[object, ...]]) -> None:
 @contextmanager
 def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[int]:
     """A transaction of the connection around statements of ours; its id."""
-    con.execute("BEGIN")
     try:
+        con.execute("BEGIN")
         yield con.execute("SELECT txid_current()").fetchall()[0][0]
+        con.execute("COMMIT")
     except BaseException:
         with suppress(duckdb.Error):
             con.execute("ROLLBACK")
         raise
-    con.execute("COMMIT")
 
 
 def _target(session: Session, state: TableState, name: str) -> Target:

@@ -27,6 +27,7 @@ from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.table import deltas, read
 from lakesql.table.damaged import damage_named
+from lakesql.table.interrupts import interrupts
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
@@ -111,7 +112,7 @@ def write(
     result: WriteResult | None = None
     notes: list[str] = []
     try:
-        with own_settings(con, rows_sql) as given:
+        with interrupts(), own_settings(con, rows_sql) as given:
             rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
             batch = materialise(con, state, given, rules, settings or {})
             with locked(state.storage, config.lock_wait_ms / 1000):
@@ -192,7 +193,7 @@ def preview(
     require_writable(state)
     index = index_of(state, config)
     try:
-        with own_settings(con, rows_sql) as given:
+        with interrupts(), own_settings(con, rows_sql) as given:
             rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
             batch = materialise(con, state, given, rules, settings or {})
             zone = timeline_zone(state, config.timezone)

@@ -200,7 +200,9 @@ def test_merge_does_not_insert_over_a_row_that_on_did_not_match(con, type_, colu
     create(con, type_, columns)
     con.execute(f"INSERT INTO t VALUES {row}")
     before = stored(con)
-    with pytest.raises(TableError, match=r"would insert keys that the table has already: |cast would change the value "):
+    with pytest.raises(
+        TableError, match=r"would insert keys that the table has already: |cast would change the value "
+    ):
         con.execute(
             f"MERGE INTO t USING (VALUES {source}) s(id, v) ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
