@@ -110,6 +110,9 @@ def test_what_duckdb_makes_of_an_interrupt_is_one_again(error):
 def test_other_errors_stay_what_they_are():
     with pytest.raises(duckdb.InterruptException), interrupts():
         raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
+    own = duckdb.CatalogException("its own cause")
+    with pytest.raises(duckdb.CatalogException, match="its own cause"), interrupts():
+        raise own from own
     with pytest.raises(RuntimeError, match="no"), interrupts():
         raise RuntimeError("no")
     with pytest.raises(lakesql.LakeError), interrupts():
