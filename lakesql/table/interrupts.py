@@ -22,7 +22,9 @@ def interrupts() -> Iterator[None]:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # an error may be given as its own cause
+        seen.add(id(error))
         text = str(error)
         if isinstance(error, KeyboardInterrupt) or (isinstance(error, RuntimeError) and "Query interrupted" in text):
             return True
