@@ -187,3 +187,34 @@ def test_settings_are_put_back_after_an_error():
             con.execute("SELECT error('no')")
         assert differing(con) == ["default_order", "default_collation"]
         assert con.execute("SELECT 'a' = 'A'").fetchall() == [(True,)]
+
+
+INDEXES = ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"]
+
+
+@BOTH
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("payload", ["OverwriteNonDefaultsWithLatestAvroPayload", "DefaultHoodieRecordPayload"])
+def test_moves_indexes_and_merge_rules_do_not_depend_on_settings(tmp_path, type_, index, payload):
+    with lakesql.connect(warehouse=str(tmp_path)) as con:
+        for name, value in OTHERS_HERE.items():
+            con.execute(f"SET {name} = '{value}'")
+        con.execute(
+            "CREATE TABLE t (id VARCHAR, v VARCHAR, w VARCHAR, o INT, p VARCHAR) USING hudi PARTITIONED BY (p) "
+            f"TBLPROPERTIES (type = '{type_}', primaryKey = 'id', orderingFields = 'o', "
+            f"payloadClass = 'org.apache.hudi.common.model.{payload}')"
+        )
+        con.execute(f"SET hoodie.index.type = {index}")
+        con.execute("SET hoodie.bucket.index.num.buckets = 3")
+        con.execute("SET hoodie.spark.sql.insert.into.operation = upsert")
+        con.execute("INSERT INTO t VALUES ('a', '1', 'w', 1, 'x'), ('A', '2', 'w', 1, 'x'), ('b', '3', 'w', 2, 'x')")
+        con.execute("INSERT INTO t VALUES ('a', '4', NULL, 2, 'x'), ('b', 'late', NULL, 1, 'x')")
+        returned = con.sql("UPDATE t SET p = 'X' WHERE encode(id) = encode('A') RETURNING id, p").fetchall()
+        assert returned == [("A", "X")]
+        con.execute("DELETE FROM t WHERE v = '1'")
+    rows = lakesql.open_table(str(tmp_path / "t")).read().read_all().to_pylist()
+    kept = "w" if payload.startswith("OverwriteNon") else None
+    assert sorted((r["id"], r["v"], r["w"], r["_hoodie_partition_path"]) for r in rows if r["id"] != "b") == [
+        ("A", "2", "w", "p=X"),
+        ("a", "4", kept, "p=x"),
+    ]
