@@ -17,6 +17,8 @@ from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
 from lakesql.table.damaged import damage_named
+from lakesql.table.interrupts import interrupts
+from lakesql.table.known_settings import make_utc
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
@@ -116,16 +118,16 @@ class Table:
 
     def _reader(self, plan: ReadPlan, columns: Sequence[str] | None, where: str | None) -> pa.RecordBatchReader:
         cur = self._con.cursor()
-        cur.execute("SET TimeZone = 'UTC'")
+        make_utc(cur)
         chosen = "*" if columns is None else self._chosen(plan.schema, columns)
         condition = "" if where is None else f" WHERE ({self._one_condition(where)}\n)"
-        with damage_named(plan.view.state), self._condition(where):
+        with damage_named(plan.view.state), self._condition(where), interrupts():
             sql = to_sql(cur, plan)
             batches = cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
         return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where))
 
     def _streamed(self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None) -> Iterator[pa.RecordBatch]:
-        with damage_named(plan.view.state), self._condition(where):
+        with damage_named(plan.view.state), self._condition(where), interrupts():
             yield from batches
 
     def _chosen(self, schema: pa.Schema, columns: Sequence[str]) -> str:
@@ -182,7 +184,7 @@ class Table:
         if not isinstance(what, str):
             return self._write(what, "delete", settings)
         cur = self._con.cursor()
-        cur.execute("SET TimeZone = 'UTC'")
+        make_utc(cur)
         where = self._one_condition(what)
 
         def attempt() -> WriteResult:
@@ -234,7 +236,7 @@ def _require_every_column(now: state.TableState, given: Sequence[str], settings:
 @contextmanager
 def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
     """The name of a relation on `cur` that holds the rows; a stream is read into DuckDB first (it may spill)."""
-    cur.execute("SET TimeZone = 'UTC'")
+    make_utc(cur)
     name = quote("__lakesql_data")
     source: Any = _columns_of(data) if isinstance(data, list) else data
     if not hasattr(source, "__arrow_c_stream__"):

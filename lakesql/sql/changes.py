@@ -30,6 +30,7 @@ from lakesql.sql.spellings import Spelled, described, either_spelling, first_lin
 from lakesql.sql.stage import DUPLICATES, KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled
 from lakesql.table.exact import exact_cast
 from lakesql.table.keys import partition_path_sql, record_key_sql
+from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
 from lakesql.write import Outcome, WriteResult, preview, write
@@ -179,6 +180,7 @@ def _explained(
                 rows_sql,
                 operation=operation,
                 settings=settings,
+                reads_table=not fates,
                 observe=observe if fates else None,
             )
         return found[0] if fates else explain.plan_table(files)
@@ -196,10 +198,12 @@ def _stage(
     With `fates` rows that have a fate of their own do not fail the checks, and none is left out.
     """
     con = session.con
-    with transaction(con) as number:
+    with restored(con), transaction(con) as number:
+        make_known(con, INPUT_ORDER)
         seen = session.instance.snapshot(session.require_path(statement.target), number)
         state, target, plan = compiled(statement, seen)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
+        make_known(con)
         moves = bool(plan.moving_rows_sql) and bool(con.execute(MOVES).fetchall())
         for check in plan.checks + plan.move_checks if moves else plan.checks:
             if not (fates and check.fate):
@@ -218,14 +222,14 @@ def _refuse(check: Check, found: Sequence[tuple[object, ...]]) -> None:
 @contextmanager
 def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[int]:
     """A transaction of the connection around statements of ours; its id."""
-    con.execute("BEGIN")
     try:
+        con.execute("BEGIN")
         yield con.execute("SELECT txid_current()").fetchall()[0][0]
+        con.execute("COMMIT")
     except BaseException:
         with suppress(duckdb.Error):
             con.execute("ROLLBACK")
         raise
-    con.execute("COMMIT")
 
 
 def _target(session: Session, state: TableState, name: str) -> Target:

@@ -51,6 +51,7 @@ from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
 from lakesql.table.damaged import damage
+from lakesql.table.interrupts import interrupts
 from lakesql.table.names import quote
 from lakesql.table.state import read_config
 from lakesql.write import WriteResult, retried, with_attempts
@@ -143,14 +144,25 @@ class Connection:
         A statement that changes a Hudi table gives one row, the fields of its `WriteResult`, or the rows of its
         RETURNING. `params` are for the last statement. Raises LakeError for statements on Hudi tables, DuckDB's errors for the others.
         """
-        return self._run(query, params, "sql")
+        return self._interruptible(query, params, "sql")
 
     def execute(self, query: str, parameters: Parameters = None) -> Self:
         """Run like `sql`; the result is fetched from this object, as with DuckDB."""
-        self._run(query, parameters, "execute")
+        self._interruptible(query, parameters, "execute")
         return self
 
     # ------------------------------------------------------------ running
+
+    def _interruptible(self, text: str, params: Parameters, method: str) -> Any:
+        """Run; after Ctrl-C the connection is free for the next statement."""
+        try:
+            with interrupts():
+                return self._run(text, params, method)
+        except KeyboardInterrupt:
+            with suppress(DuckDBError):
+                self._session.drain()
+            self._finished = False
+            raise
 
     def _run(self, text: str, params: Parameters, method: str) -> Any:
         if not isinstance(text, str):

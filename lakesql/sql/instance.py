@@ -5,8 +5,8 @@ answers a call without arguments with the instance's id. A snapshot is kept per 
 statement sees one instant of a table however often it names it, and so does everything between BEGIN and COMMIT.
 States that are equal are one object, so thousands of transactions cost no more than the distinct states they saw.
 
-The planner needs a DuckDB connection: a cursor of the one that was registered, or, when that is gone, of a spare
-one.
+The planner needs a DuckDB connection: a cursor of the one that was registered, or, when that is gone or locked, of a
+spare one.
 """
 
 import threading
@@ -19,8 +19,9 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from lakesql.errors import LakeError, SQLError
+from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.storage import Storage, open_storage
+from lakesql.table.known_settings import make_utc
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
 from lakesql.table.state import TableState, load
@@ -160,10 +161,11 @@ class Instance:
         con = self._con()
         try:
             cursor = con.cursor() if con is not None else _spare().cursor()
-        except duckdb.Error:
+            make_utc(cursor)
+        except (duckdb.Error, TableError):  # closed, or its configuration is locked
             cursor = _spare().cursor()
+            make_utc(cursor)
         try:
-            cursor.execute("SET TimeZone = 'UTC'")
             yield cursor
         finally:
             cursor.close()

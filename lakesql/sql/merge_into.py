@@ -80,8 +80,8 @@ def compile_merge(
     names = Names(merge.alias, source_alias, target, {c.lower(): c for c in source_columns})
     on = analyse_on(merge, names)
     actions = [_action(clause, names) for clause in merge.clauses]
-    rekeyed = _changed_sql(actions, names, on, target.key_fields)
-    moved = _changed_sql(actions, names, on, target.partition_fields)
+    rekeyed = _changed_sql(actions, names, target.key_fields)
+    moved = _changed_sql(actions, names, target.partition_fields)
     compared = None if fates else _compared(actions, target, on)
     wanted = _Wanted(duplicates, numbered, fates)
     select = _merge_select(merge, names, on, actions, (rekeyed, moved), wanted, compared or ())
@@ -301,8 +301,11 @@ def _check_references(clause: Clause, names: Names) -> None:
             raise SQLError(f"WHEN {words} cannot refer to {wrong.sql('duckdb')}: there is no row of {alias} there.")
 
 
-def _changed_sql(actions: Sequence[_Action], names: Names, on: On, fields: Sequence[str]) -> str:
-    """Condition under which an update gives one of the columns another value; '' when none can."""
+def _changed_sql(actions: Sequence[_Action], names: Names, fields: Sequence[str]) -> str:
+    """Condition under which an update gives one of the columns another value; '' when none can.
+
+    Asked even of columns that ON compares: '01' = 1 and 0.0 = -0.0 there, and they are different keys.
+    """
     target, alias = names.target, quote(names.target_alias)
     cases = []
     for number, action in enumerate(actions):
@@ -310,9 +313,9 @@ def _changed_sql(actions: Sequence[_Action], names: Names, on: On, fields: Seque
             continue
         cast = {column: _cast(value, column, target) for column, value in action.values.items()}
         changed = [
-            f"{alias}.{quote(column)} IS DISTINCT FROM {cast[column]}"
+            _differ(f"{alias}.{quote(column)}", cast[column], target.columns[column])
             for column in fields
-            if column in cast and not _is_paired(column, action.values[column], on)
+            if column in cast
         ]
         if changed:
             late = _not_late(cast, target, alias) if fields == target.partition_fields else ""
@@ -327,10 +330,20 @@ def _is_paired(column: str, value: str, on: On) -> bool:
     return pair is not None and dialect.same_expression(pair, value)
 
 
+def _differ(stored: str, value: str, kind: str) -> str:
+    """Whether a value is another one than the stored one, as keys and paths are spelt."""
+    if kind in ("FLOAT", "DOUBLE"):
+        return f"CAST({stored} AS VARCHAR) IS DISTINCT FROM CAST({value} AS VARCHAR)"
+    return f"{stored} IS DISTINCT FROM {value}"
+
+
 def _cast(value: str, column: str, target: Target) -> str:
+    kind = target.columns[column]
+    cast = f"CAST({value} AS {kind})"
     if column in (*target.key_fields, *target.partition_fields, *target.ordering_fields):
-        return exact_cast(value, target.columns[column], f"{target.name}: column {column}")
-    return f"CAST({value} AS {target.columns[column]})"
+        cast = exact_cast(value, kind, f"{target.name}: column {column}")
+    # A collation of the source would make keys equal that are not.
+    return f"{cast} COLLATE C" if kind == "VARCHAR" else cast
 
 
 # ---------------------------------------------------------------- the SELECT

@@ -19,6 +19,7 @@ from lakesql.sql import render
 from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import Piece, line_and_column, split
 from lakesql.sql.render import Rows
+from lakesql.table.interrupts import interrupts
 from lakesql.table.names import literal
 from lakesql.write import WriteResult
 
@@ -72,11 +73,10 @@ def run(con: Connection, script: str, mode: str = "table", rows_max: int | None 
 def execute(con: Connection, piece: Piece, mode: str = "table", rows_max: int | None = None) -> Result:
     """Run one statement and fetch what it gives. KeyboardInterrupt after Ctrl-C."""
     try:
-        return _execute(con, piece, mode, rows_max)
-    except (RuntimeError, duckdb.InterruptException) as error:
-        if isinstance(error, duckdb.InterruptException) or str(error) == "Query interrupted":
-            raise KeyboardInterrupt from error
-        raise
+        with interrupts():
+            return _execute(con, piece, mode, rows_max)
+    except duckdb.InterruptException as error:  # `interruptible` asked DuckDB to stop
+        raise KeyboardInterrupt from error
 
 
 def _execute(con: Connection, piece: Piece, mode: str, rows_max: int | None) -> Result:

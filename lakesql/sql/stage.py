@@ -80,7 +80,7 @@ def duplicate_checks(target: Target, updates: bool, inserts: bool) -> Iterator[C
     if updates:
         rows = f"{STAGE} WHERE {OP} IN ('upsert', 'delete') AND {ROW} IS NOT NULL"
         yield Check(
-            _several(rows, (KEY, PATH), shown),
+            _several(rows, (KEY, PATH), shown, f"count(DISTINCT {ROW})"),
             f"{target.name}: several source rows match the same row of the table: {{keys}}. {policies}",
             "duplicate",
         )
@@ -93,13 +93,13 @@ def duplicate_checks(target: Target, updates: bool, inserts: bool) -> Iterator[C
         )
 
 
-def _several(rows: str, same: Sequence[str], shown: str) -> str:
+def _several(rows: str, same: Sequence[str], shown: str, count: str = "count(*)") -> str:
     """Shows rows that agree in the columns `same`. Their text is made only for those: at 5M rows a fifth of the time."""
     fields = ", ".join(same)
     agree = " AND ".join(f"s.{f} IS NOT DISTINCT FROM d.{f}" for f in same)
     return (
         f"SELECT DISTINCT {shown} FROM (SELECT * FROM {rows}) s "
-        f"SEMI JOIN (SELECT {fields} FROM {rows} GROUP BY {fields} HAVING count(*) > 1) d ON {agree} {_LIMIT}"
+        f"SEMI JOIN (SELECT {fields} FROM {rows} GROUP BY {fields} HAVING {count} > 1) d ON {agree} {_LIMIT}"
     )
 
 
@@ -119,7 +119,7 @@ def rekeyed_check(target: Target) -> Check:
     return Check(
         f"SELECT {_shown(target)} FROM {STAGE} WHERE {REKEYED} {_LIMIT}",
         f"{target.name}: UPDATE would give a row another record key ({fields}): {{keys}}. A row is found by its key, so "
-        "it cannot change. Compare these columns in ON, or DELETE the row and INSERT it anew.",
+        "it cannot change. Compare these columns in ON with values of their own types, or DELETE the row and INSERT it anew.",
     )
 
 
@@ -232,7 +232,8 @@ def one_per_key(target: Target, duplicates: str) -> str:
     order = {"first": f"{ROW}", "last": f"{ROW} DESC"}.get(duplicates)
     if order is None:
         order = ", ".join([*(f"{quote(f)} DESC NULLS LAST" for f in target.ordering_fields), f"{ROW} DESC"])
-    return f" QUALIFY row_number() OVER (PARTITION BY {', '.join(same_key(target))} ORDER BY {order}) = 1"
+    # rank, not row_number: a source row that matches several rows of the table is kept as often.
+    return f" QUALIFY rank() OVER (PARTITION BY {', '.join(same_key(target))} ORDER BY {order}) = 1"
 
 
 def same_key(target: Target) -> Sequence[str]:

@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
 from lakesql.table import merge
+from lakesql.table.known_settings import known_settings
 from lakesql.table.logfold import LOG, SLOT, View, base_rows_sql, fold_log, key_sql
 from lakesql.table.logs import LogPart, read_log_parts
 
@@ -161,7 +162,9 @@ def _build(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> Batch:
     number = next(_numbers)
     dead, live, tombs = (str(_temporary_folder() / f"{kind}{number}.parquet") for kind in ("dead", "live", "tombs"))
     size = 0
-    for path, table in zip((dead, live, tombs), _merge(cur, view, slices, parts, rows), strict=True):
+    with known_settings(cur):
+        merged = _merge(cur, view, slices, parts, rows)
+    for path, table in zip((dead, live, tombs), merged, strict=True):
         pq.write_table(table, path, compression="none")
         size += Path(path).stat().st_size
     return Batch(number, dead, live, tombs, len(slices), size)

@@ -69,7 +69,7 @@ def parquet_sql(
         old = name if renames is None else stored.get(name, f"__lakesql_absent_{number}")
         kind = duckdb_type(schema.field(name).type, name)
         entries.append(f"{literal(old)}: {{name: {literal(_inner(name))}, type: {literal(kind)}, default_value: NULL}}")
-    return f"read_parquet({literals(paths)}, hive_partitioning=false, schema=MAP{{{', '.join(entries)}}})"
+    return f"read_parquet({literals(paths)}, hive_partitioning=false, binary_as_string=false, schema=MAP{{{', '.join(entries)}}})"
 
 
 def select_sql(paths: Sequence[str], schema: pa.Schema, columns: Sequence[str]) -> str:

@@ -22,11 +22,12 @@ from datetime import tzinfo
 
 import duckdb
 
-from lakesql.errors import CommitConflict, CommitUnknown
+from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.table import deltas, read
 from lakesql.table.damaged import damage_named
+from lakesql.table.interrupts import interrupts
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
@@ -34,10 +35,11 @@ from lakesql.write.buckets import require_agreement
 from lakesql.write.check import require_writable
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
+from lakesql.write.given import own_settings, tidy
 from lakesql.write.index import Index, index_of, of_table
 from lakesql.write.notes import late_note
 from lakesql.write.outcome import Observer, Outcome, outcome, with_moves
-from lakesql.write.plan import APPEND, BATCH, CREATE, FATE, RESOLVED, REWRITE, Target
+from lakesql.write.plan import APPEND, CREATE, REWRITE, Target
 from lakesql.write.preview import PlannedFile, planned_files
 from lakesql.write.resolve import give_back
 from lakesql.write.result import WriteResult
@@ -94,8 +96,9 @@ def write(
     says), `_hoodie_record_key` and `_hoodie_partition_path` (taken instead of computed ones where not NULL), `__lakesql_number`
     (BIGINT, the number of a row; see `outcome`).
     `operation` is a key of VERBS, `settings` have Hudi's names. `partitions`: partition paths that insert_overwrite or
-    delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`, so
-    file groups that changed since are a conflict. `extra` goes into extraMetadata of the commit.
+    delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`: file
+    groups that changed since are a conflict, and what happens to a key must be true of all its rows.
+    `extra` goes into extraMetadata of the commit.
     `observe` is told what becomes of the rows, which must be numbered, before anything is written.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
 
@@ -106,23 +109,24 @@ def write(
     verb, config = verb_of(operation), parse_settings({**of_table(state), **(settings or {})})
     require_writable(state)
     index = index_of(state, config)
-    rules = rules_of(con, state, verb, config, index)
     result: WriteResult | None = None
     notes: list[str] = []
     try:
-        batch = materialise(con, state, rows_sql, rules, settings or {})
-        with locked(state.storage, config.lock_wait_ms / 1000):
-            now, zone, notes = _fresh(state, config, clock)
-            found = frozenset(partitions)
-            road = _Road(con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes)
-            with damage_named(now):
-                result = _walk(road, _planned(road, now, state if reads_table else None, observe))
+        with interrupts(), own_settings(con, rows_sql) as given:
+            rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
+            batch = materialise(con, state, given, rules, settings or {})
+            with locked(state.storage, config.lock_wait_ms / 1000):
+                now, zone, notes = _fresh(state, config, clock)
+                found = frozenset(partitions)
+                road = _Road(con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes)
+                with damage_named(now):
+                    result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:
         if result is None:
             raise
         notes.append(f"The write is complete, but the table's lock could not be released ({error}).")
     finally:
-        notes += _tidy(con)
+        notes += tidy(con)
     return replace(
         result,
         operation=operation,
@@ -130,17 +134,6 @@ def write(
         requests=state.storage.requests.total() - requests,
         notes=tuple(notes),
     )
-
-
-def _tidy(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Drop what a write made on the connection; a failure of that is not one of the write, but worth a sentence."""
-    try:
-        con.execute(f"DROP TABLE IF EXISTS {BATCH}")
-        con.execute(f"DROP TABLE IF EXISTS {FATE}")
-        con.execute(f"DROP TABLE IF EXISTS {RESOLVED}")
-    except duckdb.Error as error:
-        return [f"Temporary tables of the write could not be dropped ({error}); they do no harm."]
-    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +182,7 @@ def preview(
     operation: str,
     settings: Mapping[str, str] | None = None,
     partitions: Collection[str] = (),
+    reads_table: bool = False,
     observe: Observer | None = None,
 ) -> tuple[PlannedFile, ...]:
     """The files that `write` with the same arguments would write now. Nothing is written and no lock is taken.
@@ -198,15 +192,16 @@ def preview(
     verb, config = verb_of(operation), parse_settings({**of_table(state), **(settings or {})})
     require_writable(state)
     index = index_of(state, config)
-    rules = rules_of(con, state, verb, config, index)
     try:
-        batch = materialise(con, state, rows_sql, rules, settings or {})
-        zone = timeline_zone(state, config.timezone)
-        found = frozenset(partitions)
-        road = _Road(con, verb, config, index, rules, batch, found, {}, system_clock, zone, new_file_id)
-        planned = _planned(road, state, None, observe)
+        with interrupts(), own_settings(con, rows_sql) as given:
+            rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
+            batch = materialise(con, state, given, rules, settings or {})
+            zone = timeline_zone(state, config.timezone)
+            found = frozenset(partitions)
+            road = _Road(con, verb, config, index, rules, batch, found, {}, system_clock, zone, new_file_id)
+            planned = _planned(road, state, None, observe)
     finally:
-        _tidy(con)
+        tidy(con)
     return planned_files(planned.slices, planned.targets, planned.replaced, planned.record_bytes)
 
 
@@ -234,7 +229,12 @@ def _planned(road: _Road, now: TableState, basis: TableState | None, observe: Ob
         )
     if road.index.buckets:
         require_agreement(road.con, plan, road.index)
-    tagged = _tagged(road, plan)
+    try:
+        tagged = _tagged(road, plan)
+    except TableError:
+        if basis is not None:  # a change since then may be the reason, and a retry the way out
+            commit.refuse_overlap(basis, now, {s.group for s in plan.slices})
+        raise
     slices = (*plan.slices, *tagged.opened)
     layout = Layout(
         slices, now.config.is_mor, now.config.version, now.pending_compactions, now.pending_clustering, now.path

@@ -24,6 +24,7 @@ from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.merge import ALWAYS, Rule
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
+from lakesql.write.duplicates import refuse_look_alikes, unite_copies
 from lakesql.write.plan import BATCH, DELETE, INSERT, MARKED, NUMBER, UPSERT
 from lakesql.write.precombine import precombine
 
@@ -40,6 +41,7 @@ class Batch:
     rows: int
     rows_dropped: int  # lost against another row of the same key in this batch
     partitions: tuple[str, ...]
+    keys_computed: bool = False  # the record keys are made of the key columns, not given
     numbered: bool = False  # the rows came with numbers: `__lakesql_number` of the batch
 
 
@@ -55,6 +57,7 @@ class Rules:
     partitions_only: bool  # only the partition paths matter
     key_style: str | None
     keys_everywhere: bool = False  # rows of one key are one row, whatever their partitions
+    from_table: bool = False  # the rows of a statement on the table: several of a key are one change of all its rows
 
     @property
     def compares(self) -> bool:
@@ -86,9 +89,14 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
     rows = _check(con, state, rules)
     if rules.keys_everywhere and NUMBER in given:
         rows -= _leave_moves_to_the_index(con)
+    keys_computed = _KEY not in {name.lower() for name in given} or rules.from_table
+    if keys_computed and rules.combine:
+        refuse_look_alikes(con, state, rules.keys_everywhere)
+    if rules.from_table:
+        rows -= unite_copies(con, state, rules.keys_everywhere, NUMBER in given)
     dropped = precombine(con, state, rules.merge, rules.ordering, rules.keys_everywhere) if rules.combine else 0
     partitions = con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall()
-    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions), NUMBER in given)
+    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions), keys_computed, NUMBER in given)
 
 
 def _leave_moves_to_the_index(con: Connection) -> int:
@@ -166,11 +174,13 @@ def _select_sql(
             value = exact_cast(quote(source), kind, f"{role} column {field.name}")
         else:
             value = f"CAST({quote(source) if source else 'NULL'} AS {kind})"
-        fields.append(f"{value} AS {quote(field.name)}")
+        # A collation of the source would make keys equal that are not.
+        plain = f"{value} COLLATE C" if kind == "VARCHAR" else value
+        fields.append(f"{plain} AS {quote(field.name)}")
     names = {name.lower(): name for name in given}
     for name in (_KEY, _PARTITION, _OP):
         column = quote(names[name]) if name in names else "NULL"
-        fields.append(f"CAST({column} AS VARCHAR) AS {quote('__lakesql_given' + name)}")
+        fields.append(f"CAST({column} AS VARCHAR) COLLATE C AS {quote('__lakesql_given' + name)}")
     columns = ", ".join(quote(c) for c in state.schema.names)
     if NUMBER in given:
         fields.append(NUMBER)

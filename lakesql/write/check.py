@@ -3,11 +3,20 @@
 Each refusal protects rows: a table written past one of these features reads wrongly afterwards, without an error.
 """
 
+from collections.abc import Sequence
+
 from lakesql.errors import Unsupported
+from lakesql.format.avro import META_COLUMNS
 from lakesql.format.config import TableConfig
 from lakesql.table.keys import GENERATORS
 from lakesql.table.merge import RULES, rule_of
 from lakesql.table.state import TableState
+
+
+def reserved(columns: Sequence[str]) -> list[str]:
+    """The columns that are named like Hudi's meta columns or ours, in any case: DuckDB takes them for one another."""
+    names = {c.lower() for c in META_COLUMNS} | {"__op"}
+    return [c for c in columns if c.lower() in names or c.lower().startswith("__lakesql_")]
 
 
 def require_writable(state: TableState) -> None:
@@ -15,6 +24,8 @@ def require_writable(state: TableState) -> None:
     feature = unwritable(state.config)
     if feature is None and state.extra_as_of(None, "latest_schema"):
         feature = "its schema evolves by column ids (hoodie.schema.on.read.enable=true)"
+    if feature is None and (taken := reserved(state.schema.names)):
+        feature = f"the column name {taken[0]} is one of those that tell a writer what a row means"
     if feature:
         raise Unsupported(
             f"{state.path}: {feature}; lakesql reads this table and does not write to it. Write with Spark."

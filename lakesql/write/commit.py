@@ -160,11 +160,6 @@ def _publish(txn: Transaction, path: str, body: bytes) -> None:
             return
     except Exception as error:
         cause = error
-    except BaseException as interrupt:
-        raise CommitUnknown(
-            f"{txn.where}: interrupted while {txn.action} {txn.instant} was sent to storage. Nothing was deleted. "
-            f"Look whether {path} exists: if it does, the commit is complete; if not, the next write rolls it back."
-        ) from interrupt
     try:
         found = txn.storage.read(path)
     except FileNotFoundError:
@@ -198,10 +193,11 @@ def abort(txn: Transaction) -> None:
     """Remove everything an instant that did not complete has written; never raises.
 
     Data files go first. When one cannot be removed, the pending instant stays, and the next writer rolls it back. An
-    instant that did complete is left alone: an interrupt may come right after its put.
+    instant that did complete is left alone, but for its traces: an interrupt may come right after its put.
     """
     with suppress(OSError, LakeError):
         if _completed(txn):
+            finish(txn)
             return
         for path, _ in marked_files(txn.storage, txn.instant):
             txn.storage.delete(path)

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lakesql.errors import TableError, Unsupported
-from lakesql.format.avro import META_COLUMNS, avro_schema
+from lakesql.format.avro import avro_schema
 from lakesql.format.config import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY
 from lakesql.format.metadata import TableConfig, format_properties, new_table_properties
 from lakesql.storage import Storage
 from lakesql.table import merge, mergers
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.state import HOODIE, PROPERTIES, TableState, load
-from lakesql.write.check import unwritable
+from lakesql.write.check import reserved, unwritable
 
 TYPES = {
     "cow": "COPY_ON_WRITE",
@@ -151,9 +151,8 @@ def _check_columns(where: str, schema: pa.Schema, named: Sequence[str]) -> None:
         raise TableError(
             f"{where}: column {twice[0]} is there twice (names differ in case only at most). Rename one of them."
         )
-    reserved = [c for c in schema.names if c in META_COLUMNS or c.startswith("__lakesql_") or c == "__op"]
-    if reserved:
-        raise TableError(f"{where}: the column name {reserved[0]} is reserved. Rename it.")
+    if taken := reserved(schema.names):
+        raise TableError(f"{where}: the column name {taken[0]} is reserved. Rename it.")
     missing = [c for c in named if c not in schema.names and c.split(".")[0] not in schema.names]
     if missing:
         raise TableError(f"{where}: there is no column {missing[0]}; the columns are {', '.join(schema.names)}.")

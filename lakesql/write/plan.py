@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 CREATE, REWRITE, APPEND = "create", "rewrite", "append"
 
-BATCH, FATE, MATCH = "__lakesql_batch", "__lakesql_fate", "__lakesql_match"
-"""TEMP tables of the caller's connection: the rows (`batch`), what becomes of them and where their keys are (`tag`)."""
+GIVEN, BATCH, FATE, MATCH = "__lakesql_given", "__lakesql_batch", "__lakesql_fate", "__lakesql_match"
+"""TEMP tables of the caller's connection: the rows as given, where the user's settings matter (`given`), the rows to write
+(`batch`), what becomes of them and where their keys are (`tag`)."""
+
+COPIES = "__lakesql_copies"
+"""TEMP table: how many rows of the table a row of the batch was made from, where these are several (`duplicates`)."""
 
 RESOLVED = "__lakesql_resolved"
 """TEMP table: rows of the batch as they are after merging with the stored rows (`resolve`), by `place`."""

@@ -29,6 +29,7 @@ from lakesql.table.read import ReadPlan, keys_sql
 from lakesql.write.batch import Batch, Rules
 from lakesql.write.buckets import number_buckets, send_to_buckets, slices_of_batch
 from lakesql.write.divergence import slices_to_rewrite
+from lakesql.write.duplicates import refuse_known_inserts, refuse_partly_changed, refuse_stored_look_alikes
 from lakesql.write.index import SIMPLE, Index
 from lakesql.write.moves import forget_foreign_tombstones, move_rows
 from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, MARKED, MATCH, UPDATED, UPSERT, Changes
@@ -84,6 +85,11 @@ def tag_batch(
     opened: tuple[FileSlice, ...] = ()
     _match(con, plan, numbers, rules, ords, index.everywhere)
     try:
+        if batch.keys_computed:
+            refuse_stored_look_alikes(con, plan, rules.keys_everywhere)
+        if rules.from_table:
+            refuse_known_inserts(con, plan)
+            refuse_partly_changed(con, plan, rules.keys_everywhere)
         _decide(con, rules, ords, duplicates)
         if duplicates == "fail":
             _refuse_duplicates(con, plan)
@@ -96,7 +102,7 @@ def tag_batch(
         rewrites = slices_to_rewrite(con, plan, rules) if plan.view.state.config.is_mor else frozenset()
     finally:
         con.execute(f"DROP TABLE IF EXISTS {MATCH}")
-    counts = _count(con, batch)
+    counts = _count(con, batch, each=rules.from_table and not moved)
     return replace(
         counts,
         rows_inserted=counts.rows_inserted - moved,
@@ -231,7 +237,8 @@ def _refuse_duplicates(con: Connection, plan: ReadPlan) -> None:
         )
 
 
-def _count(con: Connection, batch: Batch) -> Tagged:
+def _count(con: Connection, batch: Batch, each: bool) -> Tagged:
+    """`each`: every row of the table counts, not every row of the batch."""
     inserts = con.execute(
         f"SELECT b.__lakesql_part, count(*) FROM {FATE} f JOIN {BATCH} b ON b.rowid = f.place "
         f"WHERE f.slice_no IS NULL AND f.fate = {INSERTED} GROUP BY 1 ORDER BY 1"
@@ -242,8 +249,9 @@ def _count(con: Connection, batch: Batch) -> Tagged:
         "GROUP BY 1 ORDER BY 1"
     ).fetchall()
     places = int(con.execute(f"SELECT count(*) FROM {FATE}").fetchall()[0][0])
-    # A key that the table has twice has two places; its row counts once, as ignored only when all places agree.
-    rows = FATE if places == batch.rows else f"(SELECT place, min(fate) AS fate FROM {FATE} GROUP BY place)"
+    # A key that the table has twice has two places. A statement changes two rows then; a row that was given counts
+    # once, as ignored only when all places agree.
+    rows = FATE if each or places == batch.rows else f"(SELECT place, min(fate) AS fate FROM {FATE} GROUP BY place)"
     fates = dict(con.execute(f"SELECT fate, count(*) FROM {rows} GROUP BY 1").fetchall())
     return Tagged(
         looked_up=True,

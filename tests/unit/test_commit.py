@@ -559,19 +559,33 @@ def test_lost_answer_with_a_blind_timeline_is_unknown_and_nothing_is_deleted(tmp
     assert upsert(t, C).notes == ()
 
 
-def test_interrupt_while_completing_deletes_nothing(tmp_path):
-    t = table(tmp_path / "t")
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+@pytest.mark.parametrize("version", [9, 6])
+def test_interrupt_after_completing_deletes_nothing_and_before_it_everything(tmp_path, type_, version):
+    t = table(tmp_path / "t", type_, version)
+    upsert(t, A)
 
     class Interrupted(LocalStorage):
         def put_if_absent(self, path, data):
+            completes = path.endswith((".commit", ".deltacommit"))
+            if completes and not self.after:
+                raise KeyboardInterrupt
             done = super().put_if_absent(path, data)
-            if path.endswith(".commit"):
+            if completes:
                 raise KeyboardInterrupt
             return done
 
-    with pytest.raises(CommitUnknown, match="interrupted while commit"):
-        put(t, values(A), storage=Interrupted(t.path))
-    assert rows_of(t) == [A]
+    for after, new, expected in [(False, B, [A]), (True, B, [A, B]), (False, C, [A, B]), (True, C, [A, B, C])]:
+        storage = Interrupted(t.path)
+        storage.after = after
+        before = listing(t.path)
+        with pytest.raises(KeyboardInterrupt):
+            put(t, values(new), storage=storage)
+        assert rows_of(t) == expected
+        if not after:
+            assert {f for f in listing(t.path) if "partition_metadata" not in f} <= before
+        assert not load(t.storage).timeline.pending("commit", "deltacommit")
+    assert upsert(t, ("a", "x", 9, 90)).notes == ()
 
 
 def test_interrupted_rollback_is_taken_up_with_its_own_instant(tmp_path):

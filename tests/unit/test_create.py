@@ -57,6 +57,24 @@ def test_existing_table_is_not_overwritten(tmp_path):
     assert listing(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["__op", "__OP", "_HOODIE_commit_time", "_hoodie_FILE_name", "__LakeSQL_row_no"])
+def test_reserved_names_are_refused_in_any_case(tmp_path, name):
+    schema = pa.schema([("id", pa.string()), (name, pa.string())])
+    with pytest.raises(TableError, match=f"the column name {name} is reserved"):
+        create(LocalStorage(tmp_path / "t"), schema, name="t", primary_key=["id"])
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_table_of_another_engine_with_a_reserved_name_is_read_and_not_written(tmp_path):
+    t = table(tmp_path / "t", schema=pa.schema([*SCHEMA, ("renamed", pa.string())]))
+    properties = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+    properties.write_text(properties.read_text().replace("renamed", "__OP"))
+    assert load(t.storage).schema.names[-1] == "__OP"
+    assert rows_of(t, "id") == []
+    with pytest.raises(Unsupported, match=r"column name __OP is one of those"):
+        upsert(t, ("a", "x", 1, 1))
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
