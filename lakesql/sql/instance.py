@@ -14,7 +14,8 @@ import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -147,7 +148,9 @@ class Instance:
         if known is not None:
             return known
         state = self.snapshot(table, transaction)
-        with self.cursor() as cursor:
+        with ExitStack() as opened:
+            # Most plans are text alone; a connection of our own takes longer to open than they take to make.
+            cursor = cast(duckdb.DuckDBPyConnection, _Late(lambda: opened.enter_context(self.cursor())))
             text = self._planners[function](cursor, state, arguments)
         with self._lock:
             self._queries[key] = text
@@ -169,6 +172,19 @@ class Instance:
             yield cursor
         finally:
             cursor.close()
+
+
+class _Late:
+    """Something that is made when it is first used."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return getattr(self._made, name)
 
 
 def _full_path(text: str) -> str:
