@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
-from lakesql.table import merge
+from lakesql.table import merge, mergers
 from lakesql.table.known_settings import known_settings
 from lakesql.table.logfold import LOG, SLOT, View, base_rows_sql, fold_log, key_sql
 from lakesql.table.logs import LogPart, read_log_parts
@@ -110,7 +110,15 @@ def _identity(view: View, file_slice: FileSlice) -> tuple[Any, ...]:
     base = file_slice.base.name if file_slice.base else None
     names = tuple(sorted(view.evolved.latest.items())) if view.evolved else None
     config = state.config
-    rule = (config.merge_mode, config.ordering_fields, config.delete_field, config.delete_marker)
+    rule = (
+        config.merge_mode,
+        config.payload_class,
+        config.partial_update_mode,
+        mergers.find(config),
+        config.ordering_fields,
+        config.delete_field,
+        config.delete_marker,
+    )
     schema = view.schema.serialize().to_pybytes()
     return (
         state.path,

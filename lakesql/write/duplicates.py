@@ -53,20 +53,17 @@ def unite_copies(con: Connection, state: TableState, everywhere: bool, numbered:
                count(DISTINCT CASE WHEN {_OP} <> {DELETE} THEN row({values}) END)
                  + CAST(bool_or({_OP} = {DELETE}) AS BIGINT) AS results, bool_or({_OP} = {INSERT}) AS inserted
         FROM ({changes}) b JOIN ({twice}) t USING ({same}) GROUP BY {same}""").fetchall()
-    found = con.execute(f"SELECT count(*), count(*) FILTER (WHERE inserted) FROM {COPIES}").fetchall()[0]
-    if not found[0]:
+    if not con.execute(f"SELECT 1 FROM {COPIES} LIMIT 1").fetchall():
         return 0
-    if found[1]:
+    if inserted := _named(con, f"SELECT {_KEY}, part FROM {COPIES} WHERE inserted"):
         raise TableError(
-            f"{state.path}: the statement would insert keys that another of its rows has as well: "
-            f"{_named(con, f'SELECT {_KEY}, part FROM {COPIES} WHERE inserted')}. Compare the keys in ON as they "
+            f"{state.path}: the statement would insert keys that another of its rows has as well: {inserted}. Compare the keys in ON as they "
             "are stored, or make the source unique. Nothing was written."
         )
-    different = f"SELECT {_KEY}, part FROM {COPIES} WHERE results > 1"
-    if con.execute(f"{different} LIMIT 1").fetchall():
+    if different := _named(con, f"SELECT {_KEY}, part FROM {COPIES} WHERE results > 1"):
         raise TableError(
             f"{state.path}: the table has several rows of one key, and the statement would make them different: "
-            f"{_named(con, different)}. Rows are written by key. {_WAY_OUT}"
+            f"{different}. Rows are written by key. {_WAY_OUT}"
         )
     united = (
         f"DELETE FROM {BATCH} WHERE rowid IN (SELECT place FROM (SELECT unnest(places) AS place, list_min(places) AS kept "
@@ -81,10 +78,10 @@ def refuse_known_inserts(con: Connection, plan: ReadPlan) -> None:
         f"SELECT DISTINCT b.{_KEY}, b.{_PART} FROM {MATCH} m JOIN {BATCH} b ON b.rowid = m.place "
         f"WHERE m.live AND b.{_OP} = {INSERT}"
     )
-    if con.execute(f"{known} LIMIT 1").fetchall():
+    if keys := _named(con, known):
         raise TableError(
             f"{plan.view.state.path}: WHEN NOT MATCHED would insert keys that the table has already: "
-            f"{_named(con, known)}. ON did not match these rows although they are written under the same key: its "
+            f"{keys}. ON did not match these rows although they are written under the same key: its "
             "comparison converts values in another way than the insert, or compares NULL. Cast the source to the types "
             "of the key and partition columns and compare NULL with IS NOT DISTINCT FROM, or leave these rows out. "
             "Nothing was written."
@@ -102,24 +99,24 @@ def refuse_partly_changed(con: Connection, plan: ReadPlan, everywhere: bool) -> 
         f"JOIN {BATCH} b ON b.rowid = m.place LEFT JOIN {COPIES} c USING ({_KEY if everywhere else f'{_PART}, {_KEY}'}) "
         f"WHERE m.n > coalesce(c.copies, 1)"
     )
-    if con.execute(f"{several} LIMIT 1").fetchall():
+    if keys := _named(con, several):
         raise TableError(
             f"{state.path}: the statement changes some rows of a key and the table has more rows of it: "
-            f"{_named(con, several)}. Rows are written by key, so the other rows would change too. {_WAY_OUT}"
+            f"{keys}. Rows are written by key, so the other rows would change too. {_WAY_OUT}"
         )
     hidden = (
         f"SELECT DISTINCT b.{_KEY}, b.{_PART} FROM (SELECT place FROM {MATCH} WHERE live GROUP BY place, slice_no "
         f"HAVING count(*) > 1) m JOIN {BATCH} b ON b.rowid = m.place"
     )
-    if state.config.is_mor and con.execute(f"{hidden} LIMIT 1").fetchall():
+    if state.config.is_mor and (keys := _named(con, hidden)):
         raise TableError(
             f"{state.path}: a file group of this Merge-on-Read table has several rows of one key: "
-            f"{_named(con, hidden)}. A log record reaches only one of them. {_WAY_OUT}"
+            f"{keys}. A log record reaches only one of them. {_WAY_OUT}"
         )
 
 
 def _named(con: Connection, keys_sql: str) -> str:
-    """The first keys of a query, with their partitions."""
+    """The first keys of a query, with their partitions; '' when it gives none."""
     found = con.execute(f"SELECT * FROM ({keys_sql}) ORDER BY 2, 1 LIMIT {_SHOWN + 1}").fetchall()
     names = [f"{key!r} in {part}" if part else repr(key) for key, part in found[:_SHOWN]]
     return ", ".join(names) + (" and more" if len(found) > _SHOWN else "")

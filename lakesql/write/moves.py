@@ -48,7 +48,8 @@ def move_rows(con: Connection, slices: Sequence[FileSlice], rules: Rules, ords: 
         newer = "true"
         if rules.compares:
             old = merge.ordering(len(rules.ordering), "t", rules.merge.sequence)
-            newer = f"(t.own OR NOT coalesce({old.replace('t.ord_', 't.new_')} < {old}, false))"
+            new = merge.ordering(len(rules.ordering), "t", rules.merge.sequence, "new_")
+            newer = f"(t.own OR NOT coalesce({new} < {old}, false))"
         nothing = "".join(", NULL" for _ in ords)
         # A row that was updated at home as well (a key in two partitions) is there already.
         inserted = con.execute(

@@ -23,7 +23,6 @@ from lakesql.write.plan import BATCH, DELETE, MARKED
 
 CHUNK_ROWS = 500_000
 _FOLDED = "__lakesql_folded"
-_TWICE = f"SELECT __lakesql_part, __lakesql_key FROM {BATCH} WHERE __lakesql_key IS NOT NULL GROUP BY ALL HAVING count(*) > 1"
 
 Connection = duckdb.DuckDBPyConnection
 

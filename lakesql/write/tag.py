@@ -186,7 +186,7 @@ def _decide(con: Connection, rules: Rules, ords: list[str], duplicates: str) -> 
             own = f"CASE WHEN b.__lakesql_op = {MARKED} THEN m.new_{{0}} ELSE m.ord_{{0}} END AS ord_{{0}}"
             stored = "".join(", " + own.format(i) for i in range(len(ords)))
         old = merge.ordering(len(rules.ordering), "m", rules.merge.sequence)
-        new = old.replace("m.ord_", "m.new_")
+        new = merge.ordering(len(rules.ordering), "m", rules.merge.sequence, "new_")
         dead_late = f"NOT m.own AND coalesce({new} < {old}, false)"  # DELETE statements do not compare
         late = _late(rules.merge.write.row, new, old) if rules.merge.by_row else "false"
         marked_late = _late(rules.merge.write.delete, new, old)

@@ -325,6 +325,19 @@ def test_table_whose_merger_is_not_registered_is_refused_by_name(tmp_path: Path)
         fresh.upsert([{"id": "a", "n": 3, "note": "z"}])
 
 
+def test_log_that_was_read_is_merged_anew_by_another_merger(tmp_path: Path) -> None:
+    lakesql.register_merger("mine", summed)
+    t = table(tmp_path / "t", "mor", "mine")
+    t.upsert([{"id": "a", "n": 1, "note": "x"}])
+    t.upsert([{"id": "a", "n": 2, "note": "y"}])
+    assert numbers(t) == {"a": 3}
+    lakesql.register_merger("mine", larger)
+    assert numbers(t) == {"a": 2}
+    mergers._registered.clear()
+    with pytest.raises(lakesql.Unsupported, match="rows merge by CUSTOM"):
+        numbers(t)
+
+
 @pytest.mark.parametrize("address", ["no_such_module:f", "math:no_such_function", "math"])
 def test_address_that_leads_to_no_function_is_refused(address: str) -> None:
     with pytest.raises(lakesql.TableError, match=address.split(":")[0]):
