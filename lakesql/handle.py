@@ -8,12 +8,14 @@ out as Arrow record batches. Each handle has a DuckDB connection of its own (`co
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, TableError, Unsupported
+from lakesql.services import maintain
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
 from lakesql.table.damaged import damage_named
@@ -195,7 +197,8 @@ class Table:
                 return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
 
         limits = parse_settings(settings)
-        return with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
+        result = with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
+        return self._maintained(result, settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
         cur = self._con.cursor()
@@ -203,7 +206,17 @@ class Table:
         with registered(cur, data) as name:
             if operation != "delete":
                 _require_every_column(now, cur.table(name).columns, settings)
-            return write(cur, now, f"SELECT * FROM {name}", operation=operation, settings=settings)
+            result = write(cur, now, f"SELECT * FROM {name}", operation=operation, settings=settings)
+        return self._maintained(result, settings)
+
+    def _maintained(self, result: WriteResult, settings: Mapping[str, str]) -> WriteResult:
+        """Run the services that are due after a write; what they did is in the notes."""
+        if result.instant is None:
+            return result
+        cur = self._con.cursor()
+        make_utc(cur)
+        notes = maintain(cur, self._storage, {**self.state.config.properties, **settings})
+        return replace(result, notes=(*result.notes, *notes))
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""

@@ -23,10 +23,12 @@ from duckdb import Error as DuckDBError
 
 from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.handle import Table
-from lakesql.sql import changes, ddl, dialect, functions, python_objects, settings, views
+from lakesql.services import maintain
+from lakesql.sql import calls, changes, ddl, dialect, functions, python_objects, settings, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
+    Call,
     CreateTable,
     Delete,
     DropTable,
@@ -278,6 +280,9 @@ class Connection:
         if type(statement) in _TABLES:
             with python_objects.visible(session.con, piece.tokens):
                 return _TABLES[type(statement)](session, statement)
+        if isinstance(statement, Call):
+            with bound(session, statement, params, piece.tokens) as given:
+                return calls.call(session, given)
         if session.read_only and not isinstance(statement, Explain):
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"{type(statement).__name__.upper()} on a Hudi table")
@@ -436,7 +441,12 @@ def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Chang
         return config.lock_wait_ms, 0 if python_objects.reads_stream(session, words) else config.retries
 
     changed, attempts = retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits)
-    return replace(changed, result=with_attempts(changed.result, attempts))
+    result = with_attempts(changed.result, attempts)
+    if result.instant is not None:
+        settings = session.write_settings(read_config(storage).properties)
+        with session.instance.cursor() as cursor:
+            result = replace(result, notes=(*result.notes, *maintain(cursor, storage, settings, session.clock)))
+    return replace(changed, result=result)
 
 
 def _named(pieces: Sequence[Piece]) -> set[str]:

@@ -196,6 +196,14 @@ class Explain:
     fates: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """CALL procedure(name => value, ...); an argument by position has no name."""
+
+    procedure: str
+    arguments: tuple[tuple[str | None, Text], ...]
+
+
 Change = Merge | Update | Delete | Insert | Truncate
 Show = ShowProperties | ShowTables | ShowColumns
-Statement = Change | CreateTable | DropTable | Show | SetSetting | ResetSetting | Explain | Passed
+Statement = Change | CreateTable | DropTable | Show | SetSetting | ResetSetting | Explain | Call | Passed

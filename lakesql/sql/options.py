@@ -9,7 +9,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakesql.errors import SQLError, Unsupported
+from lakesql import services
+from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.sql.nodes import CreateTable
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
 from lakesql.sql.session import TABLE_PREFIXES
@@ -106,7 +107,7 @@ _OTHERS = (
 
 KNOWN = frozenset(
     k
-    for k in (*_SYNONYMS, *_UNSUPPORTED, *_ABSENT, *_CHOICES, *_OTHERS, *SETTINGS)
+    for k in (*_SYNONYMS, *_UNSUPPORTED, *_ABSENT, *_CHOICES, *_OTHERS, *SETTINGS, *services.SETTINGS)
     if k.startswith(("hoodie.", "lakesql."))
 )
 _NEAR = (
@@ -129,6 +130,11 @@ def check_value(key: str, value: str) -> None:
     if choices and value.lower() not in choices:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(choices)}.")
     parse_settings({key: value})
+    if parse := services.SETTINGS.get(key):
+        try:
+            parse(value.strip())
+        except ValueError as error:
+            raise TableError(f"setting {key} = {value!r}: {error}. Correct the value or RESET {key}.") from error
 
 
 def options_of(statement: CreateTable, name: str, settings: Mapping[str, str] | None = None) -> Options:

@@ -22,7 +22,6 @@ from lakesql.sql.nodes import (
     ShowTables,
     Text,
 )  # fmt: skip
-from lakesql.sql.procedures import PROCEDURES
 
 IsHudi = Callable[[Name], bool]
 
@@ -339,8 +338,6 @@ def refuse(cursor: Cursor, is_hudi: IsHudi) -> None:
         if cursor.sees(*words) and (len(cursor.tokens) > len(words) or words[0] != "SHOW"):
             cursor.refuse(" ".join(words), hint)
     first = cursor.peek().word
-    if first == "CALL" and cursor.peek(1).name.lower() in PROCEDURES:
-        cursor.refuse(f"CALL {cursor.peek(1).name}", _LATER)
     if first in ("DESCRIBE", "DESC") and cursor.peek(1).word in ("EXTENDED", "FORMATTED", "HISTORY", "DETAIL"):
         cursor.refuse(
             f"{first} {cursor.peek(1).word}", "DESCRIBE t shows the columns, hudi_properties('t') the properties."

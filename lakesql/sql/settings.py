@@ -1,5 +1,6 @@
 """SET and RESET of hoodie.x and lakesql.x: a slip of the pen, or a value that a setting cannot have, is refused at once."""
 
+from lakesql import services
 from lakesql.errors import SQLError, Unsupported
 from lakesql.sql.merge_into import DUPLICATES, POLICIES
 from lakesql.sql.merge_names import EVOLVE
@@ -9,6 +10,7 @@ from lakesql.sql.results import pairs_sql
 from lakesql.sql.session import Session
 from lakesql.write.settings import RETRIES
 
+_OURS = (DUPLICATES, RETRIES, EVOLVE, *(name for name in services.SETTINGS if name.startswith("lakesql.")))
 _OBSOLETE = ("hoodie.sql.insert.mode", "hoodie.sql.bulk.insert.enable")
 _OF_ONE_TABLE = ("hoodie.table.name", "hoodie.table.create.schema", "hoodie.table.checksum")
 
@@ -22,8 +24,8 @@ def set_setting(session: Session, statement: SetSetting) -> str:
         raise Unsupported(f"setting {key} is obsolete. SET {INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'.")
     if key in _OF_ONE_TABLE:
         raise SQLError(f"setting {key} belongs to one table and cannot be set for all; give it in TBLPROPERTIES.")
-    if key.startswith("lakesql.") and key not in (DUPLICATES, RETRIES, EVOLVE):
-        raise SQLError(f"setting {key} is unknown; lakesql has {DUPLICATES}, {RETRIES} and {EVOLVE}.")
+    if key.startswith("lakesql.") and key not in _OURS:
+        raise SQLError(f"setting {key} is unknown; lakesql has {', '.join(_OURS)}.")
     if key == EVOLVE and value.lower() not in ("true", "false"):
         raise SQLError(f"setting {key} = {value!r}: use true or false.")
     if key == DUPLICATES and value.lower() not in POLICIES:

@@ -11,7 +11,7 @@ DuckDB's first, and as Spark's when DuckDB does not know its syntax or a functio
 
 from collections.abc import Callable
 
-from lakesql.sql import parse_ddl, parse_dml
+from lakesql.sql import parse_call, parse_ddl, parse_dml
 from lakesql.sql.cursor import Cursor
 from lakesql.sql.lexer import Piece
 from lakesql.sql.nodes import Delete, Explain, Insert, Merge, Name, Passed, Statement, Update
@@ -30,6 +30,7 @@ _WITH_TARGET = {
     "SHOW": parse_ddl.show,
 }
 _PLAIN = {
+    "CALL": parse_call.call,
     "SET": parse_ddl.set_setting,
     "RESET": parse_ddl.reset_setting,
 }

@@ -118,7 +118,7 @@ def complete(
     if txn.config.layout != 1:
         completed = draw(clock, max(now.newest_time, txn.instant), zone, txn.where)
     body = encode_commit(metadata, version=txn.config.version, replace=txn.action == "replacecommit")
-    _publish(txn, _file(txn, COMPLETED, completed), body)
+    publish(txn, _file(txn, COMPLETED, completed), body)
     return completed or txn.instant
 
 
@@ -152,7 +152,7 @@ def refuse_overlap(
             )
 
 
-def _publish(txn: Transaction, path: str, body: bytes) -> None:
+def publish(txn: Transaction, path: str, body: bytes) -> None:
     """The one put that counts, and what to think when it fails."""
     cause: Exception | None = None
     try:

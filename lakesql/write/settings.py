@@ -5,10 +5,11 @@ that cannot be parsed is a TableError, a value we know and cannot honour is Unsu
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from lakesql.errors import TableError, Unsupported
+from lakesql.errors import Unsupported
+from lakesql.write.values import flag, fraction, one_of, parsed, size, whole
 
 # Measured (numbers in `basefile`): zstd at level 1 writes as fast as snappy and its files are 40 % smaller; gzip,
 # Hudi's default, takes many times as long. Spark reads, updates and compacts files of all of them (hudi-format 3.9).
@@ -64,17 +65,7 @@ class WriteConfig:
 def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
     """The typed form of a job's settings. Raises TableError or Unsupported, naming the setting and its value."""
     _refuse(settings)
-    values: dict[str, Any] = {}
-    for field in fields(WriteConfig):
-        name, parse = _BY_FIELD[field.name]
-        if name in settings:
-            try:
-                values[field.name] = parse(str(settings[name]).strip())
-            except ValueError as error:
-                raise TableError(
-                    f"setting {name} = {settings[name]!r}: {error}. Correct the value or RESET {name}."
-                ) from error
-    return WriteConfig(**values)
+    return parsed(WriteConfig, _BY_FIELD, settings)
 
 
 def _refuse(settings: Mapping[str, str]) -> None:
@@ -98,48 +89,6 @@ def _refuse(settings: Mapping[str, str]) -> None:
         )
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
-
-
-def _size(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = _whole(text)
-        if value < minimum:
-            raise ValueError(f"must be at least {minimum}")
-        return value
-
-    return parse
-
-
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise ValueError("must be a number between 0 and 1")
-    return value
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in words:
-            raise ValueError(f"must be one of {', '.join(words)}")
-        return text.lower()
-
-    return parse
-
-
 def _codec(text: str) -> str:
     if text.lower() not in CODECS:
         raise ValueError(f"must be one of {', '.join(CODECS)}")
@@ -153,27 +102,27 @@ def _sort_mode(text: str) -> bool:
 
 
 _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "max_file_bytes": ("hoodie.parquet.max.file.size", _size(1)),
-    "small_file_bytes": ("hoodie.parquet.small.file.limit", _whole),
-    "small_file_candidates": ("hoodie.merge.small.file.group.candidates.limit", _size(0)),
-    "insert_split_rows": ("hoodie.copyonwrite.insert.split.size", _size(1)),
-    "record_bytes": ("hoodie.copyonwrite.record.size.estimate", _size(1)),
-    "log_block_bytes": ("hoodie.logfile.data.block.max.size", _size(1)),
+    "max_file_bytes": ("hoodie.parquet.max.file.size", size(1)),
+    "small_file_bytes": ("hoodie.parquet.small.file.limit", whole),
+    "small_file_candidates": ("hoodie.merge.small.file.group.candidates.limit", size(0)),
+    "insert_split_rows": ("hoodie.copyonwrite.insert.split.size", size(1)),
+    "record_bytes": ("hoodie.copyonwrite.record.size.estimate", size(1)),
+    "log_block_bytes": ("hoodie.logfile.data.block.max.size", size(1)),
     "codec": ("hoodie.parquet.compression.codec", _codec),
-    "bloom_entries": ("hoodie.index.bloom.num_entries", _size(1)),
-    "bloom_fpp": ("hoodie.index.bloom.fpp", _fraction),
-    "bloom_max_entries": ("hoodie.bloom.index.filter.dynamic.max.entries", _size(1)),
-    "lock_wait_ms": ("hoodie.write.lock.wait_time_ms", _size(0)),
-    "retries": (RETRIES, _size(0)),
-    "duplicates": ("hoodie.datasource.insert.dup.policy", _one_of(*DUPLICATE_POLICIES)),
-    "combine_before_insert": ("hoodie.combine.before.insert", _flag),
-    "timezone": ("hoodie.table.timeline.timezone", _one_of("utc", "local")),
+    "bloom_entries": ("hoodie.index.bloom.num_entries", size(1)),
+    "bloom_fpp": ("hoodie.index.bloom.fpp", fraction),
+    "bloom_max_entries": ("hoodie.bloom.index.filter.dynamic.max.entries", size(1)),
+    "lock_wait_ms": ("hoodie.write.lock.wait_time_ms", size(0)),
+    "retries": (RETRIES, size(0)),
+    "duplicates": ("hoodie.datasource.insert.dup.policy", one_of(*DUPLICATE_POLICIES)),
+    "combine_before_insert": ("hoodie.combine.before.insert", flag),
+    "timezone": ("hoodie.table.timeline.timezone", one_of("utc", "local")),
     "payload_class": ("hoodie.datasource.write.payload.class", str),
-    "bare_complex_keys": ("hoodie.write.complex.keygen.new.encoding", _flag),
+    "bare_complex_keys": ("hoodie.write.complex.keygen.new.encoding", flag),
     "index": ("hoodie.index.type", str.upper),
-    "simple_index_moves": ("hoodie.simple.index.update.partition.path", _flag),
-    "bloom_index_moves": ("hoodie.bloom.index.update.partition.path", _flag),
-    "buckets": ("hoodie.bucket.index.num.buckets", _size(1)),
+    "simple_index_moves": ("hoodie.simple.index.update.partition.path", flag),
+    "bloom_index_moves": ("hoodie.bloom.index.update.partition.path", flag),
+    "buckets": ("hoodie.bucket.index.num.buckets", size(1)),
     "bucket_fields": ("hoodie.bucket.index.hash.field", str),
     "bulk_insert_sorts": ("hoodie.bulkinsert.sort.mode", _sort_mode),
 }

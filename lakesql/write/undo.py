@@ -66,10 +66,10 @@ def dead_writes(state: TableState, clock: Clock) -> list[Instant]:
     for instant in state.timeline.pending(*WRITE_ACTIONS):
         if _is_clustering(state, instant):
             continue
-        if _heartbeat_owner(state.storage, instant.requested) == OWNER:
+        if heartbeat_owner(state.storage, instant.requested) == OWNER:
             dead.append(instant)
             continue
-        age_ms = clock() - _newest_trace_ms(state, instant)
+        age_ms = clock() - newest_trace_ms(state, instant)
         if age_ms <= FOREIGN_DEAD_MS:
             raise CommitConflict(
                 f"{state.path}: another writer's {instant.action} {instant.requested} is in progress (last sign of "
@@ -88,14 +88,16 @@ def _is_clustering(state: TableState, instant: Instant) -> bool:
     return state.plan(instant, name).get("clusteringPlan") is not None
 
 
-def _heartbeat_owner(storage: Storage, instant: str) -> bytes | None:
+def heartbeat_owner(storage: Storage, instant: str) -> bytes | None:
+    """What the heartbeat file of an instant says; None when there is none."""
     try:
         return storage.read(heartbeat_path(instant))
     except FileNotFoundError:
         return None
 
 
-def _newest_trace_ms(state: TableState, instant: Instant) -> int:
+def newest_trace_ms(state: TableState, instant: Instant) -> int:
+    """When anything of a pending instant was last touched, in epoch milliseconds; 0 when nothing is there."""
     times = [info.modified_ms for name, info in state.instant_files.items() if name.startswith(f"{instant.requested}.")]
     heartbeat = state.storage.stat(heartbeat_path(instant.requested))
     times += [heartbeat.modified_ms] if heartbeat else []

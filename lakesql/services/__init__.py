@@ -1,0 +1,41 @@
+"""Table services: what keeps a table readable and small beside the writes, and undoes mistakes.
+
+Each service is one module with the same two verbs, `schedule` (decide, under the table's lock, and leave a plan on the
+timeline) and `run` (carry a plan out); `action` is the protocol they share. They never import each other.
+`maintain` does after a write what the table's settings ask for.
+
+To add a service: one module; its settings in SETTINGS; what it does after a write in AFTER_WRITE.
+"""
+
+from collections.abc import Callable, Mapping
+
+import duckdb
+
+from lakesql.errors import LakeError
+from lakesql.storage import Storage
+from lakesql.write.clock import Clock, system_clock
+from lakesql.write.values import Parse
+
+SETTINGS: dict[str, Parse] = {}
+"""Every setting of a service: its name, and what makes a value of its text."""
+
+AfterWrite = Callable[[duckdb.DuckDBPyConnection, Storage, Mapping[str, str], Clock], list[str]]
+
+AFTER_WRITE: tuple[AfterWrite, ...] = ()
+"""What may be due after a write, in this order; each gives sentences about what it did, [] for nothing."""
+
+
+def maintain(
+    con: duckdb.DuckDBPyConnection, storage: Storage, settings: Mapping[str, str], clock: Clock = system_clock
+) -> tuple[str, ...]:
+    """Run the services that are due after a write; sentences about what they did.
+
+    The write is complete: a service that fails is a sentence too, and the next write tries again.
+    """
+    notes: list[str] = []
+    for due in AFTER_WRITE:
+        try:
+            notes += due(con, storage, settings, clock)
+        except (LakeError, OSError, duckdb.Error) as error:
+            notes.append(f"The write is complete; a table service after it failed and is tried again later: {error}")
+    return tuple(notes)

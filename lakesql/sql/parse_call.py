@@ -1,0 +1,43 @@
+"""The parser of CALL. Which procedures are ours is asked here; every other CALL is DuckDB's."""
+
+from lakesql.procedures import PROCEDURES
+from lakesql.procedures.help import ABSENT
+from lakesql.sql.cursor import Cursor
+from lakesql.sql.lexer import IDENTIFIERS
+from lakesql.sql.nodes import Call, Text
+
+_SCHEMAS = {"system", "main", "spark_catalog"}
+_NAMING = ("=>", ":=", "=")
+
+
+def call(cursor: Cursor) -> Call | None:
+    """CALL [system.]procedure([name => value | value], ...)"""
+    cursor.expect("CALL")
+    if cursor.peek().name.lower() in _SCHEMAS and cursor.peek(1).text == ".":
+        cursor.at += 2
+    name = cursor.peek().name.lower()
+    if cursor.peek(1).text != "(" or (name not in PROCEDURES and name not in ABSENT):
+        return None
+    if name in ABSENT:
+        cursor.refuse(f"CALL {name}", ABSENT[name])
+    cursor.at += 2
+    arguments: list[tuple[str | None, Text]] = []
+    while not cursor.accept(")"):
+        if arguments:
+            cursor.expect(",")
+        arguments.append(_argument(cursor))
+    cursor.finish()
+    return Call(name, tuple(arguments))
+
+
+def _argument(cursor: Cursor) -> tuple[str | None, Text]:
+    name = None
+    if cursor.peek().kind in IDENTIFIERS:
+        signs = [s for s in _NAMING if s == "".join(cursor.peek(i + 1).text for i in range(len(s)))] or [
+            s for s in _NAMING if cursor.peek(1).text == s
+        ]
+        if signs:
+            name = cursor.next().name
+            while cursor.peek().kind == "op" and cursor.peek().text in (*_NAMING, ">", ":"):
+                cursor.next()
+    return name, cursor.until("a value", ",", ")")
