@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 import duckdb
 
 from lakesql.errors import LakeError
+from lakesql.services import freshness
 from lakesql.storage import Storage
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.values import Parse
 
-SETTINGS: dict[str, Parse] = {}
+SETTINGS: dict[str, Parse] = {**freshness.SETTINGS}
 """Every setting of a service: its name, and what makes a value of its text."""
 
 AfterWrite = Callable[[duckdb.DuckDBPyConnection, Storage, Mapping[str, str], Clock], list[str]]

@@ -21,6 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import LakeError, SQLError, TableError
+from lakesql.services.freshness import LastRead
 from lakesql.storage import Storage, open_storage
 from lakesql.table.known_settings import make_utc
 from lakesql.table.names import literal
@@ -32,7 +33,8 @@ SNAPSHOTS_MAX = 10_000
 QUERIES_MAX = 128
 
 Arguments = tuple[str | None, ...]
-Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], str]
+Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], str | tuple[str, LastRead]]
+"""The SQL of a table function, and for a read of rows what kind of read it is."""
 
 
 class Instance:
@@ -47,7 +49,7 @@ class Instance:
         self._lock = threading.RLock()
         self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()
         self._newest: dict[str, TableState] = {}
-        self._queries: OrderedDict[tuple[str, str, Arguments, int], str] = OrderedDict()
+        self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None]] = OrderedDict()
         self._thread = threading.local()
 
     def adopt(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -146,17 +148,31 @@ class Instance:
         with self._lock:
             known = self._queries.get(key)
         if known is not None:
-            return known
+            self._note(known[1])
+            return known[0]
         state = self.snapshot(table, transaction)
         with ExitStack() as opened:
             # Most plans are text alone; a connection of our own takes longer to open than they take to make.
             cursor = cast(duckdb.DuckDBPyConnection, _Late(lambda: opened.enter_context(self.cursor())))
-            text = self._planners[function](cursor, state, arguments)
+            made = self._planners[function](cursor, state, arguments)
+        text, last = made if isinstance(made, tuple) else (made, None)
+        self._note(last)
         with self._lock:
-            self._queries[key] = text
+            self._queries[key] = text, last
             while len(self._queries) > QUERIES_MAX:
                 self._queries.popitem(last=False)
         return text
+
+    def _note(self, last: LastRead | None) -> None:
+        if last is not None:
+            self.reads().append(last)
+
+    def reads(self) -> list[LastRead]:
+        """What this thread has read since somebody cleared the list."""
+        if not hasattr(self._thread, "reads"):
+            self._thread.reads = []
+        found: list[LastRead] = self._thread.reads
+        return found
 
     @contextmanager
     def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
