@@ -26,12 +26,12 @@ CHANGED = ("event_time", "amount", "status")
 _SELECT = """
     substr(md5(i::VARCHAR), 1, 16) AS id,
     make_timestamp(1700000000000000 + i * 1000 + {late}) AS event_time,
-    (i * 7919 % 200000)::BIGINT AS customer,
-    (i * 104729 % 50)::INTEGER AS quantity,
-    round((i * 15485863 % 1000000) / 100.0 + {late}, 2)::DOUBLE AS amount,
-    ['new', 'paid', 'sent', 'done', 'back'][(i * 32452843 + {late}) % 5 + 1] AS status,
-    'city ' || (i * 49979687 % 200) AS city,
-    'remark ' || (i * 67867967 % 3000000) AS remark
+    (hash(i) % 200000)::BIGINT AS customer,
+    (hash(i + 1) % 50)::INTEGER AS quantity,
+    round((hash(i + 2) % 1000000) / 100.0 + {late}, 2)::DOUBLE AS amount,
+    ['new', 'paid', 'sent', 'done', 'back'][((hash(i + 3) % 5 + {late}) % 5 + 1)::BIGINT] AS status,
+    'city ' || (hash(i + 4) % 200) AS city,
+    'remark ' || (hash(i + 5) % 3000000) AS remark
 """
 _CHECKSUM = """
     SELECT count(*), sum(md5_number_lower(concat_ws('|', id, epoch_us(event_time), customer, quantity,
