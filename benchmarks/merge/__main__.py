@@ -81,6 +81,8 @@ def parsed() -> argparse.Namespace:
         "--ducklake-python", default=sys.executable, help="the Python whose DuckDB has the extension ducklake"
     )
     args = parser.parse_args()
+    if shutil.which(args.ducklake_python) is None:
+        parser.error(f"there is no program {args.ducklake_python}")
     args.cases = args.cases.split(",")
     args.engines = [n for n in ENGINES if any(part in n for part in args.engines.split(","))]
     if not args.engines or not set(args.cases) <= set(CASES) or args.runs < 1:

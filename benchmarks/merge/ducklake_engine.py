@@ -28,7 +28,7 @@ def _loaded() -> duckdb.DuckDBPyConnection:
         try:
             con.execute(attempt)
         except duckdb.Error as error:
-            refused.append(str(error).splitlines()[0])
+            refused.append(str(error).splitlines()[0].split(" at URL")[0])
         else:
             return con
     raise Unavailable(f"DuckDB {duckdb.__version__} has no extension ducklake ({refused[-1]})")

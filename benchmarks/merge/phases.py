@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 REST = "rest"
 PHASES: dict[str, tuple[str, ...]] = {
-    "planning": ("parse", "compile", "snapshot", "stage", "batch", "route", REST),
+    "planning": ("imports", "parse", "compile", "snapshot", "stage", "batch", "route", REST),
     "tagging": ("tag",),
     "writing": ("write",),
     "committing": ("commit",),
@@ -24,6 +24,7 @@ PHASES: dict[str, tuple[str, ...]] = {
 """The four phases and the steps they consist of."""
 
 STEPS: dict[tuple[str, str], str] = {
+    ("builtins", "__import__"): "imports",
     ("lakesql.sql.connection", "parse"): "parse",
     ("lakesql.sql.changes", "compile_merge"): "compile",
     ("lakesql.sql.instance", "Instance.snapshot"): "snapshot",
