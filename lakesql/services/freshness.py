@@ -29,6 +29,7 @@ from lakesql.write.values import Parse
 
 MAX_STALENESS = "lakesql.read_optimized.max_staleness"
 ON_STALE = "lakesql.read_optimized.on_stale"
+_SERVICES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
 ERROR, SNAPSHOT, WARN = CHOICES = ("error", "snapshot", "warn")
 
 
@@ -98,6 +99,10 @@ def freshness(state: TableState, now_ms: int, by_partition: bool = False) -> lis
     for piece in slices:
         groups.setdefault(piece.partition, []).append(piece)
     return [_lag(state, p, pieces, writers, writes, now_ms) for p, pieces in sorted(groups.items())]
+
+
+def _is_service(state: TableState, instant: Instant) -> bool:
+    return instant.action in SERVICE_ACTIONS or (state.commit(instant).operation or "").upper() in _SERVICES
 
 
 def _writers(state: TableState, slices: Sequence[FileSlice]) -> dict[str, list[tuple[Instant, WriteStat]]]:
@@ -270,6 +275,9 @@ def plan_read_optimized(state: TableState, as_of: str | None, asked: Demand, now
             raise SQLError(f"{state.path}: as_of and max_staleness: give one of them; the past does not grow stale.")
         return read.plan(state, as_of, "read_optimized"), LastRead(state.path, "read_optimized", None)
     plan = read.plan(state, None, "read_optimized")
+    if not any(isinstance(f, LogFile) for f in state.files):
+        newest = next((i for i in reversed(state.timeline.completed_writes()) if not _is_service(state, i)), None)
+        return plan, LastRead(state.path, "read_optimized", newest.requested if newest else None)
     [lag] = freshness(state, now_ms)
     last = LastRead(state.path, "read_optimized", lag.complete_to, lag.lag_s, lag.lag_commits)
     if lag.oldest_missing is None:
