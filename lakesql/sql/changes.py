@@ -9,7 +9,7 @@ goes to `write` as it is.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
@@ -132,23 +132,23 @@ def _staged(session: Session, statement: Spelled, compiled: Compile[Spelled], op
     """Run a statement through its stage."""
     con = session.con
     try:
-        rows_sql, unchanged, state, _ = either_spelling(
-            session, statement, lambda spelled: _stage(session, spelled, compiled, False)
-        )
+        staged = either_spelling(session, statement, lambda spelled: _stage(session, spelled, compiled, False))
+        state = staged.state
         settings = session.write_settings(state.config.properties)
         returning = Returning(session, statement, alias)
         with our_errors(session, statement.target[-1]):
             result = write(
                 con,
                 state,
-                rows_sql,
+                staged.rows_sql,
                 operation=operation,
                 settings=settings,
                 reads_table=True,
+                changed=staged.assigned,
                 clock=session.clock,
                 observe=returning.observer,
             )
-        return Changed(replace(result, rows_ignored=result.rows_ignored + unchanged), returning.table)
+        return Changed(replace(result, rows_ignored=result.rows_ignored + staged.unchanged), returning.table)
     finally:
         con.execute(f"DROP TABLE IF EXISTS {STAGE}")
 
@@ -165,19 +165,18 @@ def _explained(
     con = session.con
     found: list[pa.Table] = []
     try:
-        rows_sql, _, state, target = either_spelling(
-            session, statement, lambda spelled: _stage(session, spelled, compiled, fates)
-        )
+        staged = either_spelling(session, statement, lambda spelled: _stage(session, spelled, compiled, fates))
+        state = staged.state
 
         def observe(told: Outcome) -> None:
-            found.append(con.sql(fates_sql(told, target)).to_arrow_table())
+            found.append(con.sql(fates_sql(told, staged.target)).to_arrow_table())
 
         settings = session.write_settings(state.config.properties)
         with our_errors(session, statement.target[-1]):
             files = preview(
                 con,
                 state,
-                rows_sql,
+                staged.rows_sql,
                 operation=operation,
                 settings=settings,
                 reads_table=not fates,
@@ -189,11 +188,19 @@ def _explained(
             con.execute(f"DROP TABLE IF EXISTS {STAGE}")
 
 
-def _stage(
-    session: Session, statement: Spelled, compiled: Compile[Spelled], fates: bool
-) -> tuple[str, int, TableState, Target]:
-    """Fill the stage and check it: the query that reads the rows to write, how many rows are left out because they are
-    stored as they are, and the snapshot that they were made from.
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A stage that is filled and checked."""
+
+    rows_sql: str  # reads the rows to write
+    unchanged: int  # rows that are left out because they are stored as they are
+    assigned: frozenset[str]
+    state: TableState  # the snapshot that the rows were made from
+    target: Target
+
+
+def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fates: bool) -> _Staged:
+    """Fill the stage and check it.
 
     With `fates` rows that have a fate of their own do not fail the checks, and none is left out.
     """
@@ -209,7 +216,8 @@ def _stage(
             if not (fates and check.fate):
                 _refuse(check, con.execute(check.sql).fetchall())
         unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0] if plan.unchanged_sql else 0
-        return (plan.moving_rows_sql if moves else plan.rows_sql), unchanged, state, target
+        rows_sql = plan.moving_rows_sql if moves else plan.rows_sql
+        return _Staged(rows_sql, unchanged, plan.assigned, state, target)
 
 
 def _refuse(check: Check, found: Sequence[tuple[object, ...]]) -> None:

@@ -57,6 +57,8 @@ class Compiled:
     moving_rows_sql: str = ""
     unchanged_sql: str = ""
     """Counts the rows that are left out because they are stored as they are; '' where there are none."""
+    assigned: frozenset[str] = frozenset()
+    """The columns that some update gives a value; the others of an updated row are as stored."""
 
 
 def identity(target: Target) -> list[str]:
