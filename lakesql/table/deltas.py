@@ -300,7 +300,10 @@ def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
     if "_hoodie_is_deleted" in rows.column_names and rows.schema.field("_hoodie_is_deleted").type == pa.bool_():
         deleted = pc.or_(deleted, pc.fill_null(rows["_hoodie_is_deleted"], False))
     if config.delete_field and config.delete_marker is not None and config.delete_field in rows.column_names:
-        marked = pc.equal(rows[config.delete_field].cast(pa.string()), config.delete_marker)
+        marks, marker = rows[config.delete_field].cast(pa.string()), config.delete_marker
+        if merge.marker_in_any_case(config):
+            marks, marker = pc.utf8_upper(marks), marker.upper()
+        marked = pc.equal(marks, marker)
         deleted = pc.or_(deleted, pc.fill_null(marked, False))
     if "_hoodie_operation" in rows.column_names:
         deleted = pc.or_(deleted, pc.fill_null(pc.is_in(rows["_hoodie_operation"], pa.array(["D", "-U"])), False))
