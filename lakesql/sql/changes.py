@@ -27,13 +27,15 @@ from lakesql.sql.results import Changed
 from lakesql.sql.returning import Returning
 from lakesql.sql.session import Session
 from lakesql.sql.spellings import Spelled, described, either_spelling, first_lines, our_errors
-from lakesql.sql.stage import DUPLICATES, KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled
+from lakesql.sql.stage import DUPLICATES, KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled, copies_sql
 from lakesql.table.exact import exact_cast
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
 from lakesql.write import Outcome, WriteResult, preview, write
+from lakesql.write.index import index_of, of_table
+from lakesql.write.settings import parse_settings
 
 _WRITE_OPERATION = "hoodie.datasource.write.operation"
 _INSERT_OPERATIONS = ("insert", "upsert", "bulk_insert")
@@ -179,7 +181,7 @@ def _explained(
                 staged.rows_sql,
                 operation=operation,
                 settings=settings,
-                reads_table=not fates,
+                reads_table=not staged.fails,
                 observe=observe if fates else None,
             )
         return found[0] if fates else explain.plan_table(files)
@@ -197,6 +199,7 @@ class _Staged:
     assigned: frozenset[str]
     state: TableState  # the snapshot that the rows were made from
     target: Target
+    fails: bool  # with fates: the statement itself would fail on rows that have a fate here
 
 
 def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fates: bool) -> _Staged:
@@ -212,12 +215,24 @@ def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fat
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
         make_known(con)
         moves = bool(plan.moving_rows_sql) and bool(con.execute(MOVES).fetchall())
+        fails = False
         for check in plan.checks + plan.move_checks if moves else plan.checks:
-            if not (fates and check.fate):
-                _refuse(check, con.execute(check.sql).fetchall())
+            found = con.execute(check.sql).fetchall()
+            if fates and check.fate:
+                fails |= bool(found)
+            else:
+                _refuse(check, found)
         unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0] if plan.unchanged_sql else 0
+        if unchanged:
+            con.execute(copies_sql(_keys_everywhere(session, state), plan.one_per_key)).fetchall()
+            unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0]
         rows_sql = plan.moving_rows_sql if moves else plan.rows_sql
-        return _Staged(rows_sql, unchanged, plan.assigned, state, target)
+        return _Staged(rows_sql, unchanged, plan.assigned, state, target, fails)
+
+
+def _keys_everywhere(session: Session, state: TableState) -> bool:
+    settings = {**of_table(state), **session.write_settings(state.config.properties)}
+    return index_of(state, parse_settings(settings)).everywhere
 
 
 def _refuse(check: Check, found: Sequence[tuple[object, ...]]) -> None:

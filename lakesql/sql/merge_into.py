@@ -95,10 +95,10 @@ def compile_merge(
     assigned = frozenset(c for a in actions if a.clause.action == "update" for c in a.values)
     assigned -= set(target.key_fields)  # an update cannot change them
     if not moved:
-        return Compiled(select, checks, rows, unchanged_sql=unchanged, assigned=assigned)
+        return Compiled(select, checks, rows, unchanged_sql=unchanged, assigned=assigned, one_per_key=chosen[0])
     inserts = any(a.clause.action == "insert" for a in actions)
     moves = tuple(stage.move_checks(target, inserts, chosen[0]))
-    return Compiled(select, checks, rows, moves, stage.moving_rows_sql(target, *chosen), unchanged, assigned)
+    return Compiled(select, checks, rows, moves, stage.moving_rows_sql(target, *chosen), unchanged, assigned, chosen[0])
 
 
 def _compared(actions: Sequence[_Action], target: Target, on: On) -> list[str] | None:

@@ -11,6 +11,7 @@ from tests.sql_tables import all_rows
 from tests.writing import CON, put, rows_of, table, upsert, values
 
 BOTH = pytest.mark.parametrize("type_", ["cow", "mor"])
+BY_PARTITION = "PARTITIONED BY (p)"
 UPSERTS = "SET hoodie.spark.sql.insert.into.operation = upsert"
 
 
@@ -56,6 +57,42 @@ def test_a_statement_on_some_rows_of_a_key_is_refused_and_names_the_key(con, typ
     with pytest.raises(TableError, match=r"changes some rows of a key.*more rows of it: '1'\..*INSERT OVERWRITE"):
         con.execute(sql)
     assert stored(con) == [(1, "a"), (1, "b"), (2, "z")]
+
+
+@BOTH
+@pytest.mark.parametrize("sql", SOME)
+def test_explain_fates_refuses_what_the_statement_refuses(con, type_, sql):
+    twice(con, type_)
+    with pytest.raises(TableError, match=r"changes some rows of a key.*more rows of it: '1'\."):
+        con.execute(f"EXPLAIN (FATES) {sql}")
+    with pytest.raises(TableError, match=r"would make them different: '1'"):
+        con.execute("EXPLAIN (FATES) UPDATE t SET v = v || '!' WHERE id = 1")
+
+
+def test_explain_fates_shows_two_source_rows_of_a_key_that_is_there_twice(con):
+    twice(con, "cow")
+    sql = "MERGE INTO t USING (VALUES (2), (2)) s(id) ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 'c'"
+    assert [row[3] for row in con.sql(f"EXPLAIN (FATES) {sql}").fetchall()] == ["duplicate", "duplicate"]
+
+
+@pytest.mark.parametrize(("type_", "operation"), [("cow", "insert"), ("cow", "bulk_insert"), ("mor", "bulk_insert")])
+def test_all_rows_of_a_key_change_though_one_of_them_is_stored_so_already(con, type_, operation):
+    twice(con, type_, operation)
+    assert counts(con, "UPDATE t SET v = 'b'") == (0, 3, 0, 0)
+    assert stored(con) == [(1, "b"), (1, "b"), (2, "b")]
+    assert counts(con, "UPDATE t SET v = 'b'") == (0, 0, 0, 3)
+
+
+@BOTH
+def test_equal_row_of_the_key_in_another_partition_is_written_under_a_global_index_only(con, type_):
+    create(con, type_, "id INT, v VARCHAR, p VARCHAR", more=BY_PARTITION)
+    con.execute("INSERT INTO t VALUES (1, 'a', 'x'), (1, 'b', 'y')")
+    assert counts(con, "UPDATE t SET v = 'b' WHERE id = 1") == (0, 1, 0, 1)
+    con.execute("UPDATE t SET v = 'a' WHERE p = 'x'")
+    con.execute("SET hoodie.index.type = GLOBAL_SIMPLE")
+    with pytest.raises(TableError, match="would make them different: '1' in p=x"):
+        con.execute("UPDATE t SET v = 'b' WHERE id = 1")
+    assert stored(con, "id, v, p") == [(1, "a", "x"), (1, "b", "y")]
 
 
 DIFFERENT = [
@@ -138,8 +175,6 @@ def test_deleting_by_a_condition_without_sql_keeps_to_it(tmp_path, type_):
 
 
 # ---------------------------------------------------------------- keys in several partitions
-
-BY_PARTITION = "PARTITIONED BY (p)"
 
 
 @BOTH
