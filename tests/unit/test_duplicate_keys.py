@@ -75,7 +75,9 @@ def test_explain_fates_shows_two_source_rows_of_a_key_that_is_there_twice(con):
     assert [row[3] for row in con.sql(f"EXPLAIN (FATES) {sql}").fetchall()] == ["duplicate", "duplicate"]
 
 
-@pytest.mark.parametrize(("type_", "operation"), [("cow", "insert"), ("cow", "bulk_insert"), ("mor", "bulk_insert")])
+@pytest.mark.parametrize(
+    ("type_", "operation"), [("cow", "insert"), ("cow", "bulk_insert"), ("mor", "insert"), ("mor", "bulk_insert")]
+)
 def test_all_rows_of_a_key_change_though_one_of_them_is_stored_so_already(con, type_, operation):
     twice(con, type_, operation)
     assert counts(con, "UPDATE t SET v = 'b'") == (0, 3, 0, 0)
@@ -110,7 +112,9 @@ def test_rows_of_one_key_cannot_become_different(con, type_, sql):
     assert stored(con) == [(1, "a"), (1, "b"), (2, "z")]
 
 
-@pytest.mark.parametrize(("type_", "operation"), [("cow", "insert"), ("cow", "bulk_insert"), ("mor", "bulk_insert")])
+@pytest.mark.parametrize(
+    ("type_", "operation"), [("cow", "insert"), ("cow", "bulk_insert"), ("mor", "insert"), ("mor", "bulk_insert")]
+)
 def test_a_statement_on_all_rows_of_a_key_changes_all_and_counts_rows(con, type_, operation):
     twice(con, type_, operation)
     assert counts(con, "UPDATE t SET v = 'c' WHERE id = 1") == (0, 2, 0, 0)
@@ -136,14 +140,26 @@ def test_a_duplicate_policy_chooses_source_rows_not_rows_of_the_table(con, polic
     assert stored(con) == [(1, policy), (1, policy), (2, "z")]
 
 
-def test_copies_that_a_log_record_cannot_reach_are_refused_until_they_are_gone(con):
+def test_copies_that_a_log_record_cannot_reach_are_written_to_the_base_file(con):
     twice(con, "mor")
-    with pytest.raises(TableError, match=r"file group of this Merge-on-Read table has several rows of one key: '1'"):
-        con.execute("DELETE FROM t WHERE id = 1")
-    assert stored(con) == [(1, "a"), (1, "b"), (2, "z")]
-    con.execute("INSERT OVERWRITE t SELECT id, v FROM t QUALIFY row_number() OVER (PARTITION BY id ORDER BY v) = 1")
-    assert counts(con, "DELETE FROM t WHERE id = 1") == (0, 0, 1, 0)
+    assert counts(con, "UPDATE t SET v = 'c' WHERE id = 1") == (0, 2, 0, 0)
+    assert [row[2] for row in con.sql("EXPLAIN DELETE FROM t WHERE id = 1").fetchall()] == ["rewrite"]
+    assert stored(con) == [(1, "c"), (1, "c"), (2, "z")]
+    assert counts(con, "DELETE FROM t WHERE id = 1") == (0, 0, 2, 0)
     assert stored(con) == [(2, "z")]
+    assert any("rewritten" in note for note in con.last_result.notes)
+
+
+def test_copies_of_which_the_log_holds_one_are_changed_together(con):
+    twice(con, "mor")
+    con.execute(UPSERTS)
+    con.execute("INSERT INTO t VALUES (1, 'c'), (2, 'y')")  # to the log, which reaches the first of the two
+    assert stored(con) == [(1, "b"), (1, "c"), (2, "y")]
+    assert counts(con, "UPDATE t SET v = 'd' WHERE id = 1") == (0, 2, 0, 0)
+    assert stored(con) == [(1, "d"), (1, "d"), (2, "y")]
+    con.execute("INSERT INTO t VALUES (1, 'e')")
+    assert counts(con, "DELETE FROM t WHERE id = 1") == (0, 0, 2, 0)
+    assert stored(con) == [(2, "y")]
 
 
 @BOTH
