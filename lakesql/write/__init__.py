@@ -39,6 +39,7 @@ from lakesql.write.given import own_settings, tidy
 from lakesql.write.index import Index, index_of, of_table
 from lakesql.write.notes import late_note
 from lakesql.write.outcome import Observer, Outcome, outcome, with_moves
+from lakesql.write.partial import FULL, partial_blocks
 from lakesql.write.plan import APPEND, CREATE, REWRITE, Target
 from lakesql.write.preview import PlannedFile, planned_files
 from lakesql.write.resolve import give_back
@@ -85,6 +86,7 @@ def write(
     settings: Mapping[str, str] | None = None,
     partitions: Collection[str] = (),
     reads_table: bool = False,
+    changed: Collection[str] | None = None,
     extra: Mapping[str, str] | None = None,
     observe: Observer | None = None,
     clock: Clock = system_clock,
@@ -98,6 +100,7 @@ def write(
     `operation` is a key of VERBS, `settings` have Hudi's names. `partitions`: partition paths that insert_overwrite or
     delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`: file
     groups that changed since are a conflict, and what happens to a key must be true of all its rows.
+    `changed`: with `reads_table`, the columns in which updated rows may differ from the stored ones; None: all.
     `extra` goes into extraMetadata of the commit.
     `observe` is told what becomes of the rows, which must be numbered, before anything is written.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
@@ -118,7 +121,9 @@ def write(
             with locked(state.storage, config.lock_wait_ms / 1000):
                 now, zone, notes = _fresh(state, config, clock)
                 found = frozenset(partitions)
-                road = _Road(con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes)
+                road = _Road(
+                    con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes, changed
+                )
                 with damage_named(now):
                     result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:
@@ -152,6 +157,7 @@ class _Road:
     zone: tzinfo
     ids: Callable[[], str]
     notes: list[str] = field(default_factory=list)
+    changed: Collection[str] | None = None
 
 
 def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[TableState, tzinfo, list[str]]:
@@ -318,7 +324,10 @@ def _write_files(road: _Road, planned: _Planned, txn: Transaction) -> list[Write
         commit.prepare_partition(txn, partition)
     if not targets:
         return []
-    work = job(txn, now, planned.slices, road.settings, _folds(road, plan, targets), road.rules.combine)
+    partial = FULL
+    if road.settings.partial_updates and road.changed is not None:
+        partial = partial_blocks(road.con, plan, road.rules, road.changed, targets)
+    work = job(txn, now, planned.slices, road.settings, _folds(road, plan, targets), road.rules.combine, partial)
     if tagged.resolved and road.rules.merge.merger is not None:
         give_back(road.con, [t.slice_no for t in targets if t.kind == APPEND and t.slice_no is not None])
     by_key = road.settings.bulk_insert_sorts and road.verb.operation == "BULK_INSERT"

@@ -60,6 +60,7 @@ class WriteConfig:
     buckets: int = 0  # 0: not given
     bucket_fields: str = ""
     bulk_insert_sorts: bool = False
+    partial_updates: bool = False
 
 
 def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
@@ -125,6 +126,7 @@ _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "buckets": ("hoodie.bucket.index.num.buckets", size(1)),
     "bucket_fields": ("hoodie.bucket.index.hash.field", str),
     "bulk_insert_sorts": ("hoodie.bulkinsert.sort.mode", _sort_mode),
+    "partial_updates": ("hoodie.spark.sql.merge.into.partial.updates", _flag),
 }
 
 SETTINGS = frozenset(name for name, _ in _BY_FIELD.values())
