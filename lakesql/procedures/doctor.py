@@ -12,7 +12,7 @@ import duckdb
 
 from lakesql.errors import LakeError
 from lakesql.format import log
-from lakesql.format.files import BaseFile, LogFile, file_slices
+from lakesql.format.files import BaseFile, FileSlice, LogFile, file_slices
 from lakesql.format.timeline import WRITE_ACTIONS, Timeline, instant_millis
 from lakesql.procedures.declare import PATH, TABLE, Call, Procedure, Rows, columns
 from lakesql.procedures.files import broken
@@ -32,7 +32,7 @@ from lakesql.write.undo import FOREIGN_DEAD_MS, newest_trace_ms
 ERROR, WARNING, NOTE = "error", "warning", "note"
 _FEW = 3
 _AHEAD_MS = 5_000
-_LOGS_MANY = 10
+_LOGS_MANY, _LOGS_SOME = 10, 5
 _METADATA = ".hoodie/metadata"
 
 
@@ -222,12 +222,15 @@ def _torn_blocks(state: TableState, file: LogFile) -> Iterator[Finding]:
 def _metafiles(patient: Patient) -> Iterator[Finding]:
     """Partition folders that Spark does not see."""
     state = patient.state
-    lacking = [p or "the table's folder" for p in {s.partition for s in state.slices()} if not has_metafile(state, p)]
+    lacking = sorted(p for p in {s.partition for s in state.slices()} if not has_metafile(state, p))
+    mend = patient.call("repair_add_partition_meta", "dry_run => false")
+    if lacking == [""]:
+        what = "The table's folder has no metafile; an upsert of Hudi 0.15 does not find the keys that are there."
+        yield Finding(WARNING, "partition metafiles", what, mend)
+        return
     if lacking:
-        yield Finding(
-            ERROR, "partition metafiles", f"Spark does not see {_some(sorted(lacking), 'partitions', 'partition')}: the "
-            "metafile is missing.", patient.call("repair_add_partition_meta", "dry_run => false"),
-        )  # fmt: skip
+        what = f"Without a metafile Spark does not see {_some(lacking, 'partitions', 'partition')}."
+        yield Finding(ERROR, "partition metafiles", what, mend)
 
 
 # ---------------------------------------------------------------- rows
@@ -278,10 +281,7 @@ def _key_encodings(patient: Patient) -> Iterator[Finding]:
 def _compaction(patient: Patient) -> Iterator[Finding]:
     """File groups whose logs weigh more than their base file, or are many."""
     state = patient.state
-    heavy = [
-        s for s in state.slices()
-        if len(s.logs) > _LOGS_MANY or (s.base and len(s.logs) > 1 and sum(f.size_bytes for f in s.logs) > s.base.size_bytes)
-    ]  # fmt: skip
+    heavy = [s for s in state.slices() if _is_heavy(s)]
     if heavy:
         logs, size = sum(len(s.logs) for s in heavy), sum(f.size_bytes for s in heavy for f in s.logs)
         yield Finding(
@@ -296,6 +296,12 @@ def _compaction(patient: Patient) -> Iterator[Finding]:
                 WARNING, "compaction", f"{instant.action} {instant.requested} is pending since {age_ms // 3_600_000} hours.",
                 patient.call(service, "op => 'run'" if service == "run_compaction" else "op => 'execute'"),
             )  # fmt: skip
+
+
+def _is_heavy(piece: FileSlice) -> bool:
+    """Many logs, or several that outweigh the base file."""
+    outweigh = sum(f.size_bytes for f in piece.logs) > (piece.base.size_bytes if piece.base else 0)
+    return len(piece.logs) > _LOGS_MANY or (len(piece.logs) >= _LOGS_SOME and outweigh)
 
 
 def _some(names: list[str], many: str, one: str) -> str:

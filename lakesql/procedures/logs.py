@@ -6,7 +6,6 @@ files, those of commits that did not complete too; `merge` shows what a reader m
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,8 @@ from lakesql.format.files import FileSlice, LogFile, log_order
 from lakesql.procedures.declare import FILTER, LIMIT, REQUIRED, Call, Parameter, Rows, columns
 from lakesql.procedures.shape import matches, showing
 from lakesql.table import read
+from lakesql.table.evolution import evolution
+from lakesql.table.logfold import View
 from lakesql.table.state import TableState
 
 _KINDS = {
@@ -53,7 +54,7 @@ def _logs(call: Call, state: TableState) -> list[LogFile]:
 
 def _metadata(call: Call) -> Rows:
     state = call.state()
-    ordering = _plan(state).view.ordering_types()
+    ordering = _view(state).ordering_types()
     corrupt = dummy = 0
     for file in _logs(call, state):
         where = f"{state.path}/{file.path}"
@@ -74,9 +75,9 @@ def _metadata(call: Call) -> Rows:
             }
 
 
-def _plan(state: TableState) -> read.ReadPlan:
-    """A read of no file slice: the columns and the ordering fields of the table."""
-    return read.plan(replace(state, files=()))
+def _view(state: TableState) -> View:
+    """The columns of the table; no data file is looked at, so a damaged table's logs can be shown."""
+    return View(state, None, read.columns(state), evolution(state, None))
 
 
 def _count(block: log.Block, ordering: list[pa.DataType], where: str) -> int:
@@ -113,8 +114,7 @@ def _merged(call: Call, state: TableState) -> Iterator[dict[str, Any]]:
         if state.config.version < 8 or state.view_timeline.is_committed(file.instant):
             groups.setdefault((file.partition, file.file_id), []).append(file)
     alone = [FileSlice(*group, logs[0].instant, None, tuple(logs)) for group, logs in groups.items()]
-    plan = replace(_plan(state), slices=tuple(alone))
-    sql = read.to_sql(call.con, plan)
+    sql = read.to_sql(call.con, read.ReadPlan(_view(state), "snapshot", tuple(alone)))
     for batch in call.con.sql(sql).to_arrow_reader():
         yield from _rows(pa.Table.from_batches([batch]))
 
