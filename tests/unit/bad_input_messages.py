@@ -281,7 +281,7 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "sql call": (
         Unsupported,
-        "CALL hive_sync is not supported (line 1, column 1). lakesql knows no metastore; a table is its folder.",
+        "CALL hive_sync is not supported (line 1, column 6). lakesql knows no metastore; a table is its folder.",
     ),
     "sql as_of_no_time": (
         SQLError,
