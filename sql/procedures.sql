@@ -9,7 +9,7 @@ CALL repair_add_partition_meta('parcels');
 -- result: ('depot=oslo', 'Yes', 'None')
 -- result: ('depot=rome', 'Yes', 'None')
 CALL repair_deduplicate(table => 'parcels', duplicated_partition_path => 'depot=oslo');
--- result: ('1 copies of 1 keys in partition depot=oslo would be removed; dry_run => false removes them.',)
+-- result: ('1 copy of 1 key in partition depot=oslo would be removed; dry_run => false removes them.',)
 CALL repair_deduplicate(table => 'parcels', duplicated_partition_path => 'depot=oslo', dry_run => false);
 CALL doctor(table => 'parcels');
 SELECT id, state FROM parcels ORDER BY id;

@@ -17,7 +17,7 @@ from lakesql.format.timeline import WRITE_ACTIONS, Timeline, instant_millis
 from lakesql.procedures.declare import PATH, TABLE, Call, Procedure, Rows, columns
 from lakesql.procedures.files import broken
 from lakesql.procedures.repair import has_metafile
-from lakesql.procedures.shape import zone_of
+from lakesql.procedures.shape import counted, zone_of
 from lakesql.storage import Storage, open_storage
 from lakesql.table import keys, read
 from lakesql.table.keys import record_key_sql
@@ -254,7 +254,7 @@ def _duplicates(patient: Patient) -> Iterator[Finding]:
             "repair_deduplicate", f"duplicated_partition_path => {literal(partition)}, dry_run => false"
         )
         where = f" in partition {partition}" if partition else ""
-        yield Finding(WARNING, "duplicate keys", f"{count} keys are there more than once{where}.", mend)
+        yield Finding(WARNING, "duplicate keys", f"Keys that are there more than once{where}: {count:,}.", mend)
 
 
 def _key_encodings(patient: Patient) -> Iterator[Finding]:
@@ -273,7 +273,7 @@ def _key_encodings(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             ERROR,
             "key encodings",
-            f"{named} keys are spelt {field}:value and {bare} are spelt value; updates miss the rows of the other spelling. "
+            f"Keys spelt {field}:value: {named:,}; keys spelt value: {bare:,}; updates miss the rows of the other spelling. "
             f"Write one spelling anew: INSERT OVERWRITE of the table with a SELECT of itself.",
         )
 
@@ -284,10 +284,8 @@ def _compaction(patient: Patient) -> Iterator[Finding]:
     heavy = [s for s in state.slices() if _is_heavy(s)]
     if heavy:
         logs, size = sum(len(s.logs) for s in heavy), sum(f.size_bytes for s in heavy for f in s.logs)
-        yield Finding(
-            WARNING, "compaction", f"{len(heavy)} file groups have {logs} log files of {size:,} bytes, more than reading "
-            "should merge.", patient.call("run_compaction", "op => 'run'"),
-        )  # fmt: skip
+        what = f"{counted(len(heavy), 'file group', 'file groups')} with {logs} log files of {size:,} bytes to merge at each read."
+        yield Finding(WARNING, "compaction", what, patient.call("run_compaction", "op => 'run'"))
     for instant in state.timeline.pending("compaction", "clustering"):
         age_ms = patient.clock() - newest_trace_ms(state, instant)
         if age_ms > 24 * 3_600_000:

@@ -14,6 +14,7 @@ from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.format.metadata import TableConfig, format_properties, parse_properties, table_checksum
 from lakesql.format.timeline import new_instant_time
 from lakesql.procedures.declare import PATH, REQUIRED, TABLE, Call, Parameter, Procedure, Rows, columns
+from lakesql.procedures.shape import counted
 from lakesql.storage import Storage, open_storage
 from lakesql.table import read
 from lakesql.table.names import literal, quote
@@ -147,17 +148,18 @@ def _deduplicate(call: Call) -> Rows:
         file = open_storage(call["repaired_output_path"]).create("repaired.parquet")
         call.con.execute(f"COPY ({kept}) TO {literal(file)} (FORMAT parquet)")
     where = f"in partition {partition}" if partition else f"in {state.name}"
+    what = f"{counted(copies, 'copy', 'copies')} of {counted(keys, 'key', 'keys')} {where}"
     if not copies:
         yield {"result": f"No key is there twice {where}."}
     elif call["dry_run"]:
-        yield {"result": f"{copies} copies of {keys} keys {where} would be removed; dry_run => false removes them."}
+        yield {"result": f"{what} would be removed; dry_run => false removes them."}
     else:
         names = ", ".join(map(quote, ("_hoodie_record_key", "_hoodie_partition_path", *state.schema.names)))
         found = write(
             call.con, state, f"SELECT {names} FROM ({kept})", operation="insert_overwrite", settings=call.settings,
             partitions=[partition], reads_table=True, clock=call.clock,
         )  # fmt: skip
-        yield {"result": f"{copies} copies of {keys} keys {where} were removed by {found.action} {found.instant}."}
+        yield {"result": f"{found.action} {found.instant} removed {what}."}
 
 
 def _newest(state: TableState) -> str:

@@ -159,7 +159,7 @@ def test_duplicate_keys_are_counted_by_partition_and_mended(tmp_path: Path) -> N
     put(state, values(("a", "x", 3, 3), ("b", "x", 3, 3)), "insert")
     ((severity, check, what, command),) = findings(tmp_path)
     assert (severity, check) == ("warning", "duplicate keys")
-    assert what == "1 keys are there more than once in partition city=x."
+    assert what == "Keys that are there more than once in partition city=x: 1."
     with lakesql.connect(warehouse=str(tmp_path)) as con:
         con.sql(command)
     assert findings(tmp_path) == []
@@ -175,7 +175,7 @@ def test_keys_of_both_spellings_are_an_error(tmp_path: Path) -> None:
     put(state, rows, "insert")
     ((severity, check, what, _),) = findings(tmp_path)
     assert (severity, check) == ("error", "key encodings")
-    assert "1 keys are spelt id:value and 1 are spelt value" in what
+    assert "Keys spelt id:value: 1; keys spelt value: 1;" in what
 
 
 def test_many_logs_are_a_warning(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_many_logs_are_a_warning(tmp_path: Path) -> None:
         upsert(state, ("a", "x", number, 10 + number))
     ((severity, check, what, command),) = findings(tmp_path)
     assert (severity, check) == ("warning", "compaction")
-    assert what.startswith("1 file groups have 12 log files")
+    assert what.startswith("1 file group with 12 log files")
     assert "run_compaction" in command
 
 

@@ -36,10 +36,10 @@ def test_deduplicate_keeps_the_newest_row_of_each_key(con: Connection, tmp_path:
     assert len(before) == 4
     call = f"repair_deduplicate('t', 'city=x', '{tmp_path}/fixed'"
     text = one(con, f"{call})")
-    assert text == "1 copies of 1 keys in partition city=x would be removed; dry_run => false removes them."
+    assert text == "1 copy of 1 key in partition city=x would be removed; dry_run => false removes them."
     assert rows_of(state) == before
     assert sorted(pq.read_table(tmp_path / "fixed" / "repaired.parquet")["v"].to_pylist()) == [2, 3]
-    assert "were removed by replacecommit" in one(con, f"{call}, dry_run => false)")
+    assert "removed 1 copy of 1 key in partition city=x." in one(con, f"{call}, dry_run => false)")
     assert rows_of(state) == [("a", "x", 3, 2), ("a", "y", 9, 1), ("b", "x", 2, 1)]
     assert (
         one(con, "repair_deduplicate('t', 'city=x', dry_run => false)") == "No key is there twice in partition city=x."
