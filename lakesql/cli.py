@@ -21,12 +21,15 @@ from typer.core import TyperGroup
 from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
 from lakesql.handle import open_table
+from lakesql.procedures.doctor import NOTE, examine
 from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
+from lakesql.storage import open_storage
+from lakesql.table.known_settings import make_utc
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "demo")
+_COMMANDS = ("run", "inspect", "doctor", "demo")
 
 
 class Format(StrEnum):
@@ -198,6 +201,19 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")
+
+
+@app.command()
+def doctor(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]) -> None:
+    """What is wrong with a table, with the command that mends it; exit code 1 for errors and warnings."""
+    with duckdb.connect(":memory:") as con:
+        make_utc(con)
+        findings = examine(con, open_storage(path))
+    for one in findings:
+        typer.echo(f"{one.severity:<7}  {one.check}: {one.what}" + (f"  => {one.command}" if one.command else ""))
+    if not findings:
+        typer.echo("Nothing is wrong.")
+    _require(all(one.severity == NOTE for one in findings))
 
 
 @app.command()

@@ -28,7 +28,7 @@ def set_setting(session: Session, statement: SetSetting) -> str:
     if key in _OF_ONE_TABLE:
         raise SQLError(f"setting {key} belongs to one table and cannot be set for all; give it in TBLPROPERTIES.")
     if key.startswith("lakesql.") and key not in _OURS:
-        raise SQLError(f"setting {key} is unknown; lakesql has {', '.join(_OURS)}.")
+        raise SQLError(f"setting {key} is unknown; lakesql has {', '.join(_OURS[:-1])} and {_OURS[-1]}.")
     if key == EVOLVE and value.lower() not in ("true", "false"):
         raise SQLError(f"setting {key} = {value!r}: use true or false.")
     if key == DUPLICATES and value.lower() not in POLICIES:

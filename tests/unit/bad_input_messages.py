@@ -281,7 +281,7 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "sql call": (
         Unsupported,
-        "CALL run_compaction is not supported (line 1, column 1). It is part of Hudi's SQL and not in this release.",
+        "CALL hive_sync is not supported (line 1, column 6). lakesql knows no metastore; a table is its folder.",
     ),
     "sql as_of_no_time": (
         SQLError,
