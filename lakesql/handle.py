@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.services import maintain
 from lakesql.storage import Storage, open_storage
-from lakesql.table import inspect, state
+from lakesql.table import inspect, live, state
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
@@ -123,14 +123,17 @@ class Table:
         make_utc(cur)
         chosen = "*" if columns is None else self._chosen(plan.schema, columns)
         condition = "" if where is None else f" WHERE ({self._one_condition(where)}\n)"
-        with damage_named(plan.view.state), self._condition(where), interrupts():
+        with damage_named(plan.view.state), self._condition(where), interrupts(), live.noted() as held:
             sql = to_sql(cur, plan)
             batches = cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
-        return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where))
+        return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where, held))
 
-    def _streamed(self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None) -> Iterator[pa.RecordBatch]:
+    def _streamed(
+        self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None, held: list[live.Held]
+    ) -> Iterator[pa.RecordBatch]:
         with damage_named(plan.view.state), self._condition(where), interrupts():
             yield from batches
+        held.clear()
 
     def _chosen(self, schema: pa.Schema, columns: Sequence[str]) -> str:
         """The columns to select, checked."""

@@ -26,6 +26,7 @@ from lakesql.handle import Table
 from lakesql.services import maintain
 from lakesql.sql import calls, changes, ddl, dialect, functions, python_objects, settings, views
 from lakesql.sql.functions import instance_of
+from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
     Call,
@@ -170,6 +171,7 @@ class Connection:
         if not isinstance(text, str):
             raise SQLError(f"a statement is a text, found {type(text).__name__}.")
         session = self._session
+        session.instance.own(session.owner)
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()
@@ -407,7 +409,7 @@ class Connection:
         old = self._session
         con = old.con.cursor()
         session = replace(
-            old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None, rereadable=set()
+            old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None, rereadable=set(), owner=Owner()
         )
         if not session.home:  # views of a read-only database are TEMP, which other connections do not see
             for name, path in old.instance.tables().items():
@@ -416,6 +418,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection."""
+        self._session.instance.release(self._session.owner)
         self._session.con.close()
         if self._session.in_memory:
             self._session.instance.forget()
@@ -444,6 +447,7 @@ def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Chang
     result = with_attempts(changed.result, attempts)
     if result.instant is not None:
         settings = session.write_settings(read_config(storage).properties)
+        session.instance.release(session.owner)
         with session.instance.cursor() as cursor:
             result = replace(result, notes=(*result.notes, *maintain(cursor, storage, settings, session.clock)))
     return replace(changed, result=result)

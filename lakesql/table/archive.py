@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import FormatError, TableError
 from lakesql.format.log import AVRO, SCHEMA, scan_blocks
-from lakesql.format.metadata import CommitMetadata, TableConfig, commit_from_record, decode_commit
+from lakesql.format.metadata import CommitMetadata, TableConfig, commit_from_record, decode_commit, decode_record
 from lakesql.format.timeline import (
     ACTIONS,
     COMPLETED,
@@ -40,6 +40,13 @@ from lakesql.storage import FileInfo, Storage
 _LOG_FILE = re.compile(r"\.commits_\.archive\.(\d+)(?:_\d+-\d+-\d+)?", re.ASCII)
 _MANIFEST = re.compile(r"manifest_(\d+)", re.ASCII)
 _COLUMNS = ["instantTime", "completionTime", "action", "metadata", "plan"]
+_OTHERS = {
+    "clean": "hoodieCleanMetadata",
+    "rollback": "hoodieRollbackMetadata",
+    "savepoint": "hoodieSavePointMetadata",
+    "indexing": "hoodieIndexCommitMetadata",
+}
+"""Where an archived entry of version 6 keeps the record of an action that is no write."""
 _PLANNED = {"commit": "compaction", "deltacommit": "logcompaction"}
 _CACHED_FILES_MAX = 256
 
@@ -55,11 +62,25 @@ class Archived:
     body: bytes | CommitMetadata | None
     """The bytes of the completed file (version 8 on), its content (version 6), or None for other actions."""
     where: str
+    other: bytes | dict[str, Any] | None = None
+    """The same for actions that are no writes."""
+    planned: bytes | dict[str, Any] | None = None
+    """The plan of a clean, in the same form."""
 
     @cached_property
     def metadata(self) -> CommitMetadata | None:
         """Commit metadata of a commit, deltacommit or replacecommit; None for other actions."""
         return decode_commit(self.body, self.where) if isinstance(self.body, bytes) else self.body
+
+    @cached_property
+    def record(self) -> dict[str, Any] | None:
+        """The record of an action that is no write, None for writes and when none was kept."""
+        return decode_record(self.other, self.where) if isinstance(self.other, bytes) else self.other
+
+    @cached_property
+    def plan(self) -> dict[str, Any] | None:
+        """The plan of a clean, None when none was kept."""
+        return decode_record(self.planned, self.where) if isinstance(self.planned, bytes) else self.planned
 
 
 def read_archived(storage: Storage, config: TableConfig) -> list[Archived]:
@@ -141,7 +162,9 @@ def _archived_row(row: dict[str, Any], where: str) -> Archived:
     if word == "replacecommit" and body is not None and decode_commit(body, place).operation == "CLUSTER":
         action = "clustering"
     name = instant_file_name(requested, action, COMPLETED, 2, completed)
-    return Archived(Instant(requested, action, COMPLETED, completed, name), body, place)
+    other = row["metadata"] or None if body is None else None
+    planned = row["plan"] or None if word == "clean" else None
+    return Archived(Instant(requested, action, COMPLETED, completed, name), body, place, other, planned)
 
 
 def _read_log(data: bytes, where: str) -> list[Archived]:
@@ -157,7 +180,11 @@ def _read_log(data: bytes, where: str) -> list[Archived]:
     for instant in Timeline.from_file_names(states, 1).instants:
         if instant.is_completed:
             place = f"{where} (instant {instant.requested})"
-            entries.append(Archived(instant, _archived_commit(instant, states[instant.file_name], place), place))
+            record = states[instant.file_name]
+            other = record.get(_OTHERS.get(instant.action, "")) if instant.completed_action not in WRITE_ACTIONS else None
+            asked = states.get(instant_file_name(instant.requested, "clean", REQUESTED, 1), {})
+            planned = asked.get("hoodieCleanerPlan") if instant.action == "clean" else None
+            entries.append(Archived(instant, _archived_commit(instant, record, place), place, other, planned))
     return entries
 
 
