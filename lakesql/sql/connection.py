@@ -409,7 +409,13 @@ class Connection:
         old = self._session
         con = old.con.cursor()
         session = replace(
-            old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None, rereadable=set(), owner=Owner()
+            old,
+            con=con,
+            instance=instance_of(con),
+            settings=dict(old.settings),
+            last_result=None,
+            rereadable=set(),
+            owner=Owner(),
         )
         if not session.home:  # views of a read-only database are TEMP, which other connections do not see
             for name, path in old.instance.tables().items():

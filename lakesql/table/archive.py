@@ -13,7 +13,7 @@ import re
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -100,7 +100,7 @@ def _read_tree(storage: Storage, config: TableConfig) -> list[Archived]:
     # Files of an older manifest may be merged away between reading the manifest and reading them.
     for _ in range(2):
         infos = {_name(info): info for info in storage.list(folder)[0]}
-        names = _manifest_names(storage, folder, infos)
+        names = [f["fileName"] for f in manifest(storage, folder, infos)[1]]
         if all(name in infos for name in names):
             return [entry for name in names for entry in _load(storage, infos[name], _read_parquet)]
     missing = next(name for name in names if name not in infos)
@@ -110,20 +110,22 @@ def _read_tree(storage: Storage, config: TableConfig) -> list[Archived]:
     )
 
 
-def _manifest_names(storage: Storage, folder: str, infos: dict[str, FileInfo]) -> list[str]:
-    """File names of the current manifest."""
+def manifest(storage: Storage, folder: str, infos: Mapping[str, FileInfo]) -> tuple[int, list[dict[str, Any]]]:
+    """Number and files (fileName, fileLen) of the current manifest; (0, []) when there is none. `infos`: the listing."""
     manifests = [int(match[1]) for name in infos if (match := _MANIFEST.fullmatch(name))]
     if not manifests:
-        return []
+        return 0, []
     number: int | str = max(manifests)
     if "_version_" in infos:
-        number = storage.read(f"{folder}/_version_").decode("ascii", "replace").strip() or number
+        text = storage.read(f"{folder}/_version_").decode("ascii", "replace").strip()
+        number = int(text) if text.isdecimal() else text or number
     path = f"{folder}/manifest_{number}"
     try:
-        return [str(file["fileName"]) for file in json.loads(storage.read(path))["files"]]
+        found = json.loads(storage.read(path))["files"]
+        return int(number), [{"fileName": str(f["fileName"]), "fileLen": f.get("fileLen")} for f in found]
     except FileNotFoundError:
         found = f"_version_ says {number}, but there is no {path}"
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"{path} is no manifest ({error})"
     raise FormatError(f"{storage.uri}/{folder}: {found}. Restore the file, or point _version_ to the newest manifest.")
 
@@ -181,7 +183,9 @@ def _read_log(data: bytes, where: str) -> list[Archived]:
         if instant.is_completed:
             place = f"{where} (instant {instant.requested})"
             record = states[instant.file_name]
-            other = record.get(_OTHERS.get(instant.action, "")) if instant.completed_action not in WRITE_ACTIONS else None
+            other = (
+                record.get(_OTHERS.get(instant.action, "")) if instant.completed_action not in WRITE_ACTIONS else None
+            )
             asked = states.get(instant_file_name(instant.requested, "clean", REQUESTED, 1), {})
             planned = asked.get("hoodieCleanerPlan") if instant.action == "clean" else None
             entries.append(Archived(instant, _archived_commit(instant, record, place), place, other, planned))
