@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.services import maintain
+from lakesql.services.archiving import archive
+from lakesql.services.cleaning import Cleaned, clean
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, live, state
 from lakesql.table.damaged import damage_named
@@ -220,6 +222,18 @@ class Table:
         make_utc(cur)
         notes = maintain(cur, self._storage, {**self.state.config.properties, **settings})
         return replace(result, notes=(*result.notes, *notes))
+
+    def clean(self, **settings: str) -> list[Cleaned]:
+        """Remove files that no retained state needs, and finish cleans that were interrupted; what was done.
+
+        `settings` as of every write, e.g. `**{"hoodie.clean.commits.retained": "2"}`. Raises CommitConflict when
+        another clean or another engine is at work.
+        """
+        return clean(self._storage, {**self.state.config.properties, **settings})
+
+    def archive(self, **settings: str) -> list[str]:
+        """Move old instants to the archive when the active timeline is too long; those moved, oldest first."""
+        return archive(self._storage, {**self.state.config.properties, **settings})
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""

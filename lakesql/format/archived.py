@@ -150,9 +150,12 @@ HISTORY_SCHEMA = pa.schema(
         ("metadata", pa.binary()),
         ("plan", pa.binary()),
         pa.field("version", pa.int32(), nullable=False),
-    ],
-    {"parquet.avro.schema": json.dumps(_HISTORY_AVRO, separators=(",", ":")), "writer.model.name": "avro"},
+    ]
 )
+_HISTORY_METADATA = {
+    "parquet.avro.schema": json.dumps(_HISTORY_AVRO, separators=(",", ":")),
+    "writer.model.name": "avro",
+}
 
 
 def encode_history(rows: Iterable[Mapping[str, Any]]) -> bytes:
@@ -164,13 +167,15 @@ def encode_history(rows: Iterable[Mapping[str, Any]]) -> bytes:
 def history_bytes(table: pa.Table) -> bytes:
     """The Parquet file of a table with the columns of HISTORY_SCHEMA."""
     sink = io.BytesIO()
-    pq.write_table(
-        table.cast(HISTORY_SCHEMA).replace_schema_metadata(HISTORY_SCHEMA.metadata),
+    with pq.ParquetWriter(
         sink,
+        HISTORY_SCHEMA,
         compression="gzip",
         use_dictionary=False,
         store_schema=False,
         version="1.0",
         data_page_version="1.0",
-    )
+    ) as writer:
+        writer.write_table(table.cast(HISTORY_SCHEMA))
+        writer.add_key_value_metadata(_HISTORY_METADATA)
     return sink.getvalue()

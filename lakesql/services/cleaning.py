@@ -141,7 +141,7 @@ def due(head: TableState, config: CleanConfig, clock: Clock, settings: Mapping[s
     return any(since <= i.requested < until and _makes_old_files(head, i) for i in writes)
 
 
-def repair(storage: Storage, settings: Mapping[str, str], clock: Clock = system_clock) -> list[str]:
+def repair(storage: Storage, settings: Mapping[str, str]) -> list[str]:
     """Remove pending cleans whose plan is empty or cannot be read, and empty completed ones; their instants."""
     gone = []
     with action.running(storage, SERVICE), locked(storage, parse_settings(settings).lock_wait_ms / 1000):
@@ -155,7 +155,6 @@ def repair(storage: Storage, settings: Mapping[str, str], clock: Clock = system_
                 for name in sorted((n for n in names if ".clean" in n), key=lambda n: (n.count("."), n)):
                     storage.delete(f"{state.timeline_folder}/{name}")
                 gone.append(instant.requested)
-    del clock
     return gone
 
 

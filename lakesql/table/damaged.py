@@ -18,7 +18,8 @@ from lakesql.table.state import TableState
 
 _PATH = re.compile(r"""(["'])(/.+?\.parquet)\1""")
 _UNREADABLE = re.compile(
-    r"magic bytes|too small|read file|read parquet|decompress|deserialize|corrupt|cannot open|encrypted", re.I
+    r"magic bytes|too small|read file|read parquet|decompress|deserialize|corrupt|cannot open|encrypted|no files found",
+    re.I,
 )
 
 
@@ -54,7 +55,7 @@ def _is_base_file(path: str) -> bool:
 
 
 def _unreadable(path: str, reason: str) -> FormatError | TableError:
-    if "No such file" in reason:
+    if "No such file" in reason or "No files found" in reason:
         # A file that is missing when the table is looked at is an error of the plan.
         return TableError(
             f"{path}: the base file is gone; it was cleaned or rolled back while the table was read. Run the statement "
