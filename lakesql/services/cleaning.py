@@ -23,6 +23,7 @@ from lakesql.storage import Storage
 from lakesql.table import live
 from lakesql.table.retained import EARLIEST, savepoints
 from lakesql.table.state import TableState, load_head
+from lakesql.write import commit
 from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.retry import locked
 from lakesql.write.settings import parse_settings
@@ -252,7 +253,9 @@ def _finish(
             path = _path(partition, name)
             (deleted if path not in needed and _deleted(storage, path) else failed)[partition].append(name)
     with locked(storage, look.settings.lock_wait_ms / 1000):
-        return _completed(txn, replace(look, state=load_head(storage)), plan, (deleted, failed), began)
+        done = _completed(txn, replace(look, state=load_head(storage)), plan, (deleted, failed), began)
+    note = commit.finish(txn)
+    return replace(done, notes=(*done.notes, note)) if note else done
 
 
 def _completed(

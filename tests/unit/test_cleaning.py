@@ -114,6 +114,7 @@ def test_the_actions_have_the_form_of_hudi(kind: Kind, new_table: NewTable) -> N
     assert plan["earliestInstantToRetain"] == {"timestamp": done[2], "action": "commit", "state": COMPLETED}
     (file,) = plan["filePathsToBeDeletedPerPartition"]["city=x"]
     assert file == {"filePath": f"file:{table.path}/city=x/{gone[0]}", "isBootstrapBaseFile": False}
+    assert list((Path(table.path) / ".hoodie" / ".heartbeat").iterdir()) == []
     inflight = state.storage.read(f"{state.timeline_folder}/{instant.requested}.clean.inflight")
     assert (inflight == b"") == (kind.version == 9)
 
