@@ -6,6 +6,7 @@ error, 130 after Ctrl-C. A first word that is no command is the database: `lakes
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -22,14 +23,18 @@ from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
 from lakesql.handle import open_table
 from lakesql.procedures.doctor import NOTE, examine
+from lakesql.services.clean_settings import RETAINED_COMMITS
+from lakesql.services.cleaning import clean, preview
 from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
 from lakesql.storage import open_storage
 from lakesql.table.known_settings import make_utc
+from lakesql.table.state import load
+from lakesql.write.values import duration
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "doctor", "demo")
+_COMMANDS = ("run", "inspect", "doctor", "clean", "demo")
 
 
 class Format(StrEnum):
@@ -201,6 +206,39 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")
+
+
+@app.command("clean")
+def clean_command(
+    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
+    every: Annotated[str | None, typer.Option(metavar="10m", help="Clean again and again, so far apart.")] = None,
+    retain_commits: Annotated[int | None, typer.Option(min=1, help="Commits whose states stay readable.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
+) -> None:
+    """Remove files that no retained state of a table needs."""
+    storage = open_storage(path)
+    given = {} if retain_commits is None else {RETAINED_COMMITS: str(retain_commits)}
+    try:
+        pause_s = None if every is None else max(duration(every), 1000) / 1000
+    except ValueError as error:
+        raise LakeError(f"--every {every}: {error}.") from error
+    while True:
+        state = load(storage)
+        settings = {**state.config.properties, **given}
+        if dry_run:
+            found = preview(state, settings)
+            names = [f"{p}/{n}" if p else n for p, group in (found.files if found else {}).items() for n in group]
+            typer.echo("\n".join([*names, f"{len(names)} files would be removed."]))
+        else:
+            done = clean(storage, settings)
+            for one in done:
+                kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
+                typer.echo(f"{one.instant}: {one.files_deleted} files removed{kept}.")
+            if not done:
+                typer.echo("Nothing to remove.")
+        if pause_s is None:
+            return
+        time.sleep(pause_s)
 
 
 @app.command()

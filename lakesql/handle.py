@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
 from lakesql.services import maintain
+from lakesql.services.archiving import archive
+from lakesql.services.cleaning import Cleaned, clean
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.storage import Storage, open_storage
-from lakesql.table import inspect, state
+from lakesql.table import inspect, live, state
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
@@ -141,14 +143,17 @@ class Table:
         make_utc(cur)
         chosen = "*" if columns is None else self._chosen(plan.schema, columns)
         condition = "" if where is None else f" WHERE ({self._one_condition(where)}\n)"
-        with damage_named(plan.view.state), self._condition(where), interrupts():
+        with damage_named(plan.view.state), self._condition(where), interrupts(), live.noted() as held:
             sql = to_sql(cur, plan)
             batches = cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
-        return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where))
+        return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where, held))
 
-    def _streamed(self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None) -> Iterator[pa.RecordBatch]:
+    def _streamed(
+        self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None, held: list[live.Held]
+    ) -> Iterator[pa.RecordBatch]:
         with damage_named(plan.view.state), self._condition(where), interrupts():
             yield from batches
+        held.clear()
 
     def _chosen(self, schema: pa.Schema, columns: Sequence[str]) -> str:
         """The columns to select, checked."""
@@ -240,6 +245,18 @@ class Table:
         """How far the read-optimized view lags behind the snapshot, now."""
         [lag] = freshness(self.state, system_clock())
         return lag
+
+    def clean(self, **settings: str) -> list[Cleaned]:
+        """Remove files that no retained state needs, and finish cleans that were interrupted; what was done.
+
+        `settings` as of every write, e.g. `**{"hoodie.clean.commits.retained": "2"}`. Raises CommitConflict when
+        another clean or another engine is at work.
+        """
+        return clean(self._storage, {**self.state.config.properties, **settings})
+
+    def archive(self, **settings: str) -> list[str]:
+        """Move old instants to the archive when the active timeline is too long; those moved, oldest first."""
+        return archive(self._storage, {**self.state.config.properties, **settings})
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""

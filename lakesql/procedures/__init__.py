@@ -4,11 +4,36 @@ To add one: a Procedure in the PROCEDURES of the module of its topic. A procedur
 ABSENT with the reason, so that a CALL of it says what to do instead.
 """
 
-from lakesql.procedures import commits, doctor, exports, files, logs, metadata, repair, statistics, tables, views
+from lakesql.procedures import (
+    cleaning,
+    commits,
+    doctor,
+    exports,
+    files,
+    logs,
+    metadata,
+    repair,
+    statistics,
+    tables,
+    views,
+)
 from lakesql.procedures import help as help_
 from lakesql.procedures.declare import Procedure
 
-_MODULES = (help_, commits, doctor, exports, files, logs, metadata, repair, statistics, tables, views)
+_MODULES = (
+    help_,
+    cleaning,
+    commits,
+    doctor,
+    exports,
+    files,
+    logs,
+    metadata,
+    repair,
+    statistics,
+    tables,
+    views,
+)
 
 PROCEDURES: dict[str, Procedure] = {p.name: p for module in _MODULES for p in module.PROCEDURES}
 """Every procedure by its name."""

@@ -27,6 +27,7 @@ def call(session: Session, statement: CallStatement) -> pa.Table:
         if session.read_only:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"CALL {procedure.name}")
+        session.instance.release(session.owner)
     table, settings = None, dict(session.settings)
     if procedure.of_table:
         table = (

@@ -28,6 +28,7 @@ from lakesql.services import maintain
 from lakesql.services.freshness import LastRead
 from lakesql.sql import calls, changes, ddl, dialect, functions, python_objects, settings, views
 from lakesql.sql.functions import instance_of
+from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
     Call,
@@ -186,6 +187,7 @@ class Connection:
         if not isinstance(text, str):
             raise SQLError(f"a statement is a text, found {type(text).__name__}.")
         session = self._session
+        session.instance.own(session.owner)
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()
@@ -431,6 +433,7 @@ class Connection:
             last_result=None,
             last_reads=(),
             rereadable=set(),
+            owner=Owner(),
         )
         settings.tell_table_functions(session)
         if not session.home:  # views of a read-only database are TEMP, which other connections do not see
@@ -440,6 +443,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection."""
+        self._session.instance.release(self._session.owner)
         self._session.con.close()
         if self._session.in_memory:
             self._session.instance.forget()
@@ -468,6 +472,7 @@ def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Chang
     result = with_attempts(changed.result, attempts)
     if result.instant is not None:
         settings = session.write_settings(read_config(storage).properties)
+        session.instance.release(session.owner)
         with session.instance.cursor() as cursor:
             result = replace(result, notes=(*result.notes, *maintain(cursor, storage, settings, session.clock)))
     return replace(changed, result=result)

@@ -126,7 +126,7 @@ _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "buckets": ("hoodie.bucket.index.num.buckets", size(1)),
     "bucket_fields": ("hoodie.bucket.index.hash.field", str),
     "bulk_insert_sorts": ("hoodie.bulkinsert.sort.mode", _sort_mode),
-    "partial_updates": ("hoodie.spark.sql.merge.into.partial.updates", _flag),
+    "partial_updates": ("hoodie.spark.sql.merge.into.partial.updates", flag),
 }
 
 SETTINGS = frozenset(name for name, _ in _BY_FIELD.values())
