@@ -4,7 +4,8 @@
     EXPLAIN (FATES)   one row per source row, and row of the table that it meets: what becomes of it, by which clause
 
 Both walk the road of the statement itself up to the first byte to write, so they cannot disagree with it. FATES shows
-rows that make a MERGE fail, duplicates and those of a THEN ERROR, where the statement raises an error.
+rows that make a MERGE fail, duplicates and those of a THEN ERROR, where the statement raises an error; what else the
+statement refuses, it refuses too.
 """
 
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ from lakesql.table import read
 from lakesql.table.state import load
 from lakesql.write import basefile, slices, write
 from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
-from lakesql.write.logfile import LogContent, encode_groups
+from lakesql.write.logfile import LogContent, Records, encode_groups
 from lakesql.write.settings import WriteConfig
 from tests.writing import (
     CON,
@@ -345,7 +345,7 @@ def test_rows_larger_than_a_block_get_a_block_of_their_own():
         {n: ["x" * 100] * 3 for n in META_COLUMNS} | {"id": ["a"] * 3, "city": ["x"] * 3, "v": [1] * 3, "ts": [1] * 3}
     )
     none = pa.table({"key": pa.array([], pa.string()), "part": pa.array([], pa.string())})
-    (data,) = encode_groups(rows, [LogContent(0, 3, none)], avro, "20260101000000000", 10, ordered=True)
+    (data,) = encode_groups([Records(rows, avro)], [LogContent(((0, 3),), none)], "20260101000000000", 10, ordered=True)
     assert [log.decode_data(b, None, "x").num_rows for b in log.scan_blocks(data, "x")] == [1, 1, 1]
 
 
