@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from lakesql.errors import SQLError
-from lakesql.format.files import FileSlice, LogFile, all_slices, file_slices
+from lakesql.format.files import NO_GROUPS, FileSlice, LogFile, all_slices, file_slices
 from lakesql.format.timeline import normalise_instant
 from lakesql.procedures.declare import FILTER, LIMIT, Call, Parameter, Rows, columns
 from lakesql.procedures.shape import matches, showing
@@ -64,7 +64,7 @@ def _slices(call: Call, state: TableState, pattern: str, latest: bool) -> list[F
     arguments: dict[str, Any] = {
         "version": state.config.version,
         "as_of": as_of,
-        "replaced": state.replaced(as_of),
+        "replaced": state.replaced(as_of) if latest else NO_GROUPS,
         "pending_compactions": pending,
         "include_uncommitted": call["include_in_flight"],
     }
@@ -125,7 +125,7 @@ def _names(state: TableState, logs: Sequence[LogFile]) -> str:
 PROCEDURES = (
     showing(
         "show_fsview_all",
-        "Every file slice on storage, in each file group newest first.",
+        "Every file slice on storage, replaced ones too, in each file group newest first.",
         columns(
             partition="text", file_id="text", base_instant="text", data_file="text", data_file_size="long",
             num_delta_files="long", total_delta_file_size="long", delta_files="text",
