@@ -144,6 +144,6 @@ def test_a_plan_gives_back_the_slices_it_was_made_from():
         "TOTAL_IO_WRITE_MB",
         "TOTAL_IO_MB",
     }
-    with pytest.raises(TableError, match="names p/.a_1, which is gone"):
+    with pytest.raises(TableError, match=r"names p/\.a_1, which is gone"):
         slices_of(record, [f for f in files if f.name != ".a_1"], (), "t")
     assert slices_of(record, [f for f in files if f.file_id != "a"], {("p", "a")}, "t") == [operations[1].slice]
