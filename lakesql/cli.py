@@ -6,7 +6,6 @@ error, 130 after Ctrl-C. A first word that is no command is the database: `lakes
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -31,10 +30,10 @@ from lakesql.sql.connection import Connection, connect
 from lakesql.storage import open_storage
 from lakesql.table.known_settings import make_utc
 from lakesql.table.state import load
-from lakesql.write.values import duration
+from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "doctor", "clean", "demo")
+_COMMANDS = ("run", "inspect", "doctor", "compact", "clean", "demo")
 
 
 class Format(StrEnum):
@@ -218,27 +217,21 @@ def clean_command(
     """Remove files that no retained state of a table needs."""
     storage = open_storage(path)
     given = {} if retain_commits is None else {RETAINED_COMMITS: str(retain_commits)}
-    try:
-        pause_s = None if every is None else max(duration(every), 1000) / 1000
-    except ValueError as error:
-        raise LakeError(f"--every {every}: {error}.") from error
-    while True:
+
+    def work() -> str:
         state = load(storage)
         settings = {**state.config.properties, **given}
         if dry_run:
             found = preview(state, settings)
             names = [f"{p}/{n}" if p else n for p, group in (found.files if found else {}).items() for n in group]
-            typer.echo("\n".join([*names, f"{len(names)} files would be removed."]))
-        else:
-            done = clean(storage, settings)
-            for one in done:
-                kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
-                typer.echo(f"{one.instant}: {one.files_deleted} files removed{kept}.")
-            if not done:
-                typer.echo("Nothing to remove.")
-        if pause_s is None:
-            return
-        time.sleep(pause_s)
+            return "\n".join([*names, f"{len(names)} files would be removed."])
+        lines = []
+        for one in clean(storage, settings):
+            kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
+            lines.append(f"{one.instant}: {one.files_deleted} files removed{kept}.")
+        return "\n".join(lines or ["Nothing to remove."])
+
+    keep(work, typer.echo, None if every is None else seconds_of(every))
 
 
 @app.command()
@@ -252,6 +245,38 @@ def doctor(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")])
     if not findings:
         typer.echo("Nothing is wrong.")
     _require(all(one.severity == NOTE for one in findings))
+
+
+@app.command()
+def compact(
+    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Merge-on-Read table.")],
+    every: Annotated[str | None, typer.Option(help="Again and again, e.g. every 10m, until Ctrl-C.")] = None,
+    schedule_only: Annotated[bool, typer.Option("--schedule-only", help="Leave a plan, run nothing.")] = False,
+    run_only: Annotated[bool, typer.Option("--run-only", help="Run what is planned, plan nothing.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Merge log blocks with each other only.")] = False,
+    partition: Annotated[list[str] | None, typer.Option(help="Only this partition path; may be repeated.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of Hudi.")] = None,
+) -> None:
+    """Fold the logs of a table into its base files, beside its writers, who need not wait."""
+    wrong = [s for s in set_ or () if "=" not in s]
+    if wrong or (schedule_only and run_only):
+        raise LakeError(
+            f"--set {wrong[0]}: write KEY=VALUE." if wrong else "--schedule-only and --run-only exclude each other."
+        )
+    settings: dict[str, Any] = {k.strip(): v.strip() for k, _, v in (s.partition("=") for s in set_ or ())}
+    table = open_table(path)
+
+    def progress(done: int, all_: int) -> None:
+        if sys.stderr.isatty():
+            typer.echo(f"\r{done} of {all_} file groups{chr(10) if done == all_ else ''}", nl=False, err=True)
+
+    def work() -> str:
+        done = table.compact(
+            schedule=not run_only, run=not schedule_only, partitions=partition, logs=logs, progress=progress, **settings
+        )
+        return "\n".join([str(done), *done.notes])
+
+    keep(work, typer.echo, None if every is None else seconds_of(every))
 
 
 @app.command()

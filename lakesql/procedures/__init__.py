@@ -7,6 +7,7 @@ ABSENT with the reason, so that a CALL of it says what to do instead.
 from lakesql.procedures import (
     cleaning,
     commits,
+    compaction,
     doctor,
     exports,
     files,
@@ -24,6 +25,7 @@ _MODULES = (
     help_,
     cleaning,
     commits,
+    compaction,
     doctor,
     exports,
     files,

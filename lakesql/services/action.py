@@ -6,7 +6,7 @@ inflight while nobody runs was left by a dead one, and the next runner takes it 
 Another engine does not know the lock: its inflight plan counts as dead after FOREIGN_DEAD_MS without a trace.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -38,14 +38,17 @@ class Look:
 
 
 @contextmanager
-def looking(storage: Storage, settings: Mapping[str, str], clock: Clock) -> Iterator[Look]:
-    """Hold the table's lock and look. CommitConflict when it does not get free, or another engine is writing."""
+def looking(storage: Storage, settings: Mapping[str, str], clock: Clock, alone: bool = True) -> Iterator[Look]:
+    """Hold the table's lock and look. CommitConflict when it does not get free, or another engine is writing.
+
+    With `alone` false writes of other engines may be in progress; they and dead ones are left as they are.
+    """
     with locked(storage, parse_settings(settings).lock_wait_ms / 1000):
         state = load(storage)
         require_writable(state)
         config = parse_settings({**of_table(state), **settings})
         zone = timeline_zone(state, config.timezone)
-        if undo_dead_writes(state, clock, zone):
+        if alone and undo_dead_writes(state, clock, zone):
             state = load(storage)
         yield Look(state, zone, config, clock)
 
@@ -116,6 +119,26 @@ def revert(txn: Transaction) -> None:
     txn.storage.delete(heartbeat_path(txn.instant))
 
 
+def give_up(txn: Transaction, paths: Collection[str]) -> None:
+    """Take the files of a failed attempt away; the plan goes back to requested, unless another engine has taken it.
+
+    `paths` are the data files that we began. When the action is complete after all (an interrupt came right after the
+    put), they stay.
+    """
+    state = load(txn.storage)
+    now = next((i for i in state.timeline.instants if (i.requested, i.action) == (txn.instant, txn.action)), None)
+    if now is not None and now.is_completed:
+        stats = state.commit(now).partition_stats.values()
+        if {s.path for of_partition in stats for s in of_partition} & set(paths):
+            commit.finish(txn)
+            return
+    for path in paths:
+        txn.storage.delete(path)
+    theirs = [f.path for f in state.files if f.instant == txn.instant and f.path not in paths]
+    if now is not None and now.state == INFLIGHT and not theirs:
+        revert(txn)
+
+
 def take_back(state: TableState, txn: Transaction, clock: Clock) -> TableState:
     """Revert what a dead runner left of an inflight plan; the state after it. `running` and the lock must be held.
 
@@ -135,9 +158,12 @@ def take_back(state: TableState, txn: Transaction, clock: Clock) -> TableState:
     return load(state.storage)
 
 
-def without_metadata_table(look: Look) -> tuple[Look, str | None]:
-    """The table without a metadata table, which would not know what a service does; a sentence when one went."""
-    note = metadata_table.remove(look.state, look.clock())
+def without_metadata_table(look: Look, completing: str = "") -> tuple[Look, str | None]:
+    """The table without a metadata table, which would not know what a service does; a sentence when one went.
+
+    `completing` is the instant of the compaction that the caller completes before it gives the lock back.
+    """
+    note = metadata_table.remove(look.state, look.clock(), completing)
     return (replace(look, state=load(look.state.storage)), note) if note else (look, None)
 
 

@@ -45,29 +45,38 @@ class LogContent:
 
 
 def encode_groups(
-    kinds: Sequence[Records], groups: Sequence[LogContent], instant: str, block_bytes: int, ordered: bool
+    kinds: Sequence[Records],
+    groups: Sequence[LogContent],
+    instant: str,
+    block_bytes: int,
+    ordered: bool,
+    stands_for: Sequence[str] = (),
 ) -> list[bytes]:
-    """The bytes of each group's log file: its blocks of each kind of records, then its deletes."""
+    """The bytes of each group's log file: its blocks of each kind of records, then its deletes.
+
+    `stands_for`: the instants whose blocks these blocks replace (log compaction, hudi-format 4.9).
+    """
     blocks: list[list[bytes]] = [[] for _ in groups]
     for kind, records in enumerate(kinds):
         if not records.rows.num_rows:
             continue
         names = records.rows.column_names
         avro = {**records.avro, "fields": [f for f in records.avro["fields"] if f["name"] in names]}
-        headers = _headers(instant, avro) | ({log.IS_PARTIAL: "true"} if records.partial else {})
+        headers = _headers(instant, avro, stands_for) | ({log.IS_PARTIAL: "true"} if records.partial else {})
         data, offsets = encode_records(records.rows, avro)
         for group, made in zip(groups, blocks, strict=True):
             for first, last in _cuts(offsets, *group.spans[kind], block_bytes):
                 content = log.encode_avro_content(data[offsets[first] : offsets[last]], last - first)
                 made.append(log.encode_block(log.AVRO, headers, content))
-    headers = _headers(instant, kinds[0].avro)
+    headers = _headers(instant, kinds[0].avro, stands_for)
     for group, made in zip(groups, blocks, strict=True):
         made += [log.encode_block(log.DELETE, headers, c) for c in _delete_contents(group.deletes, ordered)]
     return [b"".join(made) for made in blocks]
 
 
-def _headers(instant: str, avro: Mapping[str, Any]) -> dict[int, str]:
-    return {log.INSTANT_TIME: instant, log.SCHEMA: json.dumps(avro, separators=(",", ":"))}
+def _headers(instant: str, avro: Mapping[str, Any], stands_for: Sequence[str]) -> dict[int, str]:
+    claims = {log.COMPACTED_BLOCK_TIMES: ",".join(stands_for)} if stands_for else {}
+    return {log.INSTANT_TIME: instant, **claims, log.SCHEMA: json.dumps(avro, separators=(",", ":"))}
 
 
 def _cuts(offsets: np.ndarray, first: int, last: int, block_bytes: int) -> list[tuple[int, int]]:

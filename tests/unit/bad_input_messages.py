@@ -280,8 +280,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
         "and not in this release.",
     ),
     "sql call": (
-        Unsupported,
-        "CALL hive_sync is not supported (line 1, column 6). lakesql knows no metastore; a table is its folder.",
+        SQLError,
+        "CALL run_compaction: op => 'now': use run, schedule, execute or scheduleAndExecute.",
     ),
     "sql as_of_no_time": (
         SQLError,
