@@ -5,9 +5,10 @@ ABSENT with the reason, so that a CALL of it says what to do instead.
 """
 
 from lakesql.procedures import help as help_
+from lakesql.procedures import undoing
 from lakesql.procedures.declare import Procedure
 
-_MODULES = (help_,)
+_MODULES = (help_, undoing)
 
 PROCEDURES: dict[str, Procedure] = {p.name: p for module in _MODULES for p in module.PROCEDURES}
 """Every procedure by its name."""

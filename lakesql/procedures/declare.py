@@ -7,7 +7,7 @@ given by name (`=>` or `:=`) or by position. `table` takes a table's name, `path
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +20,8 @@ from lakesql.write.clock import Clock, system_clock
 REQUIRED = object()
 """The default of a parameter that must be given."""
 
-Rows = Iterable[Mapping[str, Any]]
+Rows: TypeAlias = "Iterable[Mapping[str, Any]] | pa.Table"
+"""Rows for the columns of a procedure; or a whole table, where the columns depend on the table asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ def bind(procedure: Procedure, given: Sequence[tuple[str | None, Any]]) -> dict[
 
 def result(procedure: Procedure, rows: Rows) -> pa.Table:
     """The rows with the columns of the procedure; a column that a row lacks is NULL there."""
+    if isinstance(rows, pa.Table):
+        return rows
     return pa.Table.from_pylist([dict(row) for row in rows], schema=procedure.columns)
 
 

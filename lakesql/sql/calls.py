@@ -22,11 +22,11 @@ from lakesql.table.state import load_head, read_config
 def call(session: Session, statement: CallStatement) -> pa.Table:
     """The rows of a procedure. SQLError for arguments that do not fit, and what the procedure raises."""
     procedure = PROCEDURES[statement.procedure]
-    if procedure.writes:
+    arguments = _evaluated(session, procedure, bind(procedure, statement.arguments))
+    if procedure.writes and arguments.get("dry_run") is not True:
         if session.read_only:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"CALL {procedure.name}")
-    arguments = _evaluated(session, procedure, bind(procedure, statement.arguments))
     table, settings = None, dict(session.settings)
     if procedure.of_table:
         table = (
