@@ -8,7 +8,7 @@ that would have to stand in has been cleaned away, or the history archived, the 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lakesql.errors import CommitConflict, TableError
+from lakesql.errors import TableError
 from lakesql.format.files import LogFile
 from lakesql.format.timeline import SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from lakesql.services.action import Look, looking, running, without_metadata_table
@@ -18,7 +18,7 @@ from lakesql.table.state import TableState
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.takeback import groups_of, plan_rollback, run_rollback, without
 from lakesql.write.transaction import OWNER, heartbeat_path
-from lakesql.write.undo import is_clustering, refuse_living
+from lakesql.write.undo import refuse_living
 
 _REMEDY = "CALL run_rollback_inflight_tableservice(table => ..., pending_instant => '{0}', delete_request_instant_file => true)"
 
@@ -49,13 +49,6 @@ def check(state: TableState, requested: str | None = None) -> tuple[Instant, Tab
         raise TableError(
             f"{where} is not the newest write, {newest.completed_action} {newest.requested} came after it. Roll back "
             "the later writes first, newest first; or restore to a savepoint."
-        )
-    later = [i for i in state.timeline.pending(*WRITE_ACTIONS) if i.requested > instant.requested]
-    later = [i for i in later if not is_clustering(state, i)]
-    if later:
-        raise CommitConflict(
-            f"{where}: {later[0].action} {later[0].requested} began after it and is not finished. Nothing was changed. "
-            "Wait until it has finished."
         )
     _refuse_planned_upon(state, instant)
     after = without(state, {instant.requested})

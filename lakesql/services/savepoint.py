@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from lakesql.errors import TableError
 from lakesql.format.metadata import decode_record, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, WRITE_ACTIONS, instant_file_name
@@ -10,6 +12,17 @@ from lakesql.services.before import find_savepoint, savepoints
 from lakesql.storage import Storage
 from lakesql.table.state import TableState, load
 from lakesql.write.clock import Clock, draw, system_clock
+
+COLUMNS = pa.schema(
+    [
+        ("savepoint_time", pa.string()),
+        ("user", pa.string()),
+        ("saved_at_ms", pa.int64()),
+        ("comments", pa.string()),
+        ("files", pa.int64()),
+    ]
+)
+"""What `listed` gives."""
 
 
 def create(
@@ -65,7 +78,7 @@ def delete(
 
 
 def listed(storage: Storage) -> list[dict[str, object]]:
-    """One row per savepoint, newest first: savepoint_time, user, saved_at_ms, comments, files."""
+    """One row per savepoint, newest first."""
     state = load(storage)
     rows = []
     for one in reversed(savepoints(state)):
