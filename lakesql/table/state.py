@@ -272,10 +272,15 @@ class TableState:
 
     @cached_property
     def retained_from(self) -> str | None:
-        """The earliest instant that cleaning has left complete, None when nothing was cleaned."""
+        """The earliest instant that cleaning has left complete, None when nothing was cleaned.
+
+        Never later than the newest write: a restore may have taken back the one that the cleaner went by.
+        """
         for instant in sorted(self.timeline.instants, key=lambda i: i.requested, reverse=True):
             if instant.action == "clean" and instant.state == COMPLETED:
-                return str(_cached(self, instant.file_name, decode_record).get("earliestCommitToRetain") or "") or None
+                found = str(_cached(self, instant.file_name, decode_record).get("earliestCommitToRetain") or "")
+                newest = max((i.requested for i in self.timeline.completed_writes()), default=found)
+                return min(found, newest) or None
         return None
 
     def require_retained(self, as_of: str) -> None:

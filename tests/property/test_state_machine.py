@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -59,6 +60,8 @@ class TableMachine(RuleBasedStateMachine):
         self.rows: dict[Key, tuple[int | None, int | None]] = {}
         self.tombs: dict[Key, int | None] = {}
         self.copies: dict[str, dict[Key, tuple[int | None, int | None]]] = {}
+        self.tombs_at: dict[str, dict[Key, int | None]] = {}
+        self.saved: list[str] = []
         ordering = ["ts"] if event else []
         self.table = lakesql.create_table(
             self.path,
@@ -109,6 +112,14 @@ class TableMachine(RuleBasedStateMachine):
         self.rows = rows
         if instant is not None:
             self.copies[instant] = dict(rows)
+            self.tombs_at[instant] = dict(self.tombs)
+
+    def back_to(self, instant: str | None) -> None:
+        """The model as it was after a write; None: before the first one."""
+        self.rows = dict(self.copies[instant]) if instant else {}
+        self.tombs = dict(self.tombs_at[instant]) if instant else {}
+        for later in [i for i in self.copies if instant is None or i > instant]:
+            del self.copies[later], self.tombs_at[later]
 
     @rule(rows=ROWS)
     def upsert(self, rows: list[tuple[Key, int | None, int | None]]) -> None:
@@ -177,6 +188,36 @@ class TableMachine(RuleBasedStateMachine):
         newest = max((i.requested for i in self.table.state.timeline.completed_writes()), default="")
         if newest > max(self.copies, default=""):
             self.keep(newest, self.after_upsert(rows))
+
+    @precondition(lambda self: bool(self.copies))
+    @rule()
+    def roll_the_newest_write_back(self) -> None:
+        newest = max(self.copies)
+        if newest in self.saved:
+            with pytest.raises(lakesql.TableError, match="has a savepoint"):
+                self.table.rollback()
+            return
+        assert self.table.rollback(newest).instant == newest
+        self.back_to(max((i for i in self.copies if i != newest), default=None))
+
+    @precondition(lambda self: bool(self.copies) and max(self.copies) not in self.saved)
+    @rule()
+    def make_a_savepoint(self) -> None:
+        self.saved.append(self.table.savepoint())
+        assert self.saved[-1] == max(self.copies)
+
+    @precondition(lambda self: bool(self.saved))
+    @rule()
+    def restore_to_the_newest_savepoint(self) -> None:
+        done = self.table.restore()
+        assert done.savepoint == self.saved[-1]
+        assert sorted(done.instants) == sorted(i for i in self.copies if i > self.saved[-1])
+        self.back_to(self.saved[-1])
+
+    @precondition(lambda self: bool(self.saved))
+    @rule()
+    def delete_the_newest_savepoint(self) -> None:
+        assert self.table.delete_savepoint() == self.saved.pop()
 
     @rule()
     def reopen(self) -> None:

@@ -270,6 +270,31 @@ def test_restore_is_refused_when_a_later_savepoint_or_a_lost_file_stands_in_the_
     assert tuples(table.read()) == [("a", "x", 2, 2), ("b", "y", 2, 2)]
 
 
+def test_state_of_a_savepoint_can_be_read_after_a_restore_behind_a_clean(new_table: NewTable) -> None:
+    table = new_table(Kind("cow", 9))
+    table.upsert(rows(*FIRST))
+    saved = table.savepoint()
+    last = table.upsert(rows(("a", "x", 2, 2))).instant
+    body = {
+        "startCleanTime": "1",
+        "timeTakenInMillis": 0,
+        "totalFilesDeleted": 0,
+        "earliestCommitToRetain": last,
+        "partitionMetadata": {},
+    }
+    state = table.state
+    time = str(int(state.timeline.newest_time) + 1)
+    state.storage.put(
+        f"{state.timeline_folder}/{time}_{int(time) + 1}.clean", encode_record("HoodieCleanMetadata", body)
+    )
+    with pytest.raises(TableError, match="cleaned away"):
+        table.read(as_of=saved)
+    with pytest.raises(TableError, match=f"earliest instant that can still be read is {last}"):
+        table.savepoint(saved)
+    table.restore()
+    assert tuples(table.read(as_of=saved)) == FIRST
+
+
 def test_restore_takes_dead_writes_along(new_table: NewTable) -> None:
     table = new_table(Kind("mor", 6))
     table.upsert(rows(*FIRST))
