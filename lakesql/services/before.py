@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from lakesql.errors import LakeError, TableError
+from lakesql.errors import CommitConflict, LakeError, TableError
+from lakesql.format.files import FileSlice
 from lakesql.format.timeline import WRITE_ACTIONS, Instant
 from lakesql.table.state import TableState
 
@@ -43,12 +44,14 @@ def require_whole(state: TableState, after: TableState, gone: Sequence[Instant])
             f"unfinished. The earliest state that can be rolled back to is that of {newest_write(state).requested}."
         )
     try:
-        there = {s.group for s in after.slices()}
+        slices = after.slices()
     except LakeError as error:
         raise TableError(
             f"{where}: the table before would lack rows, because files of it were cleaned away: {error} The earliest "
             f"instant that can still be read is {state.retained_from or newest_write(state).requested}."
         ) from error
+    _refuse_doomed(state, slices)
+    there = {s.group for s in slices}
     times = {i.requested for i in gone}
     opened: set[tuple[str, str]] = set()
     needed: set[tuple[str, str]] = set()
@@ -69,3 +72,18 @@ def require_whole(state: TableState, after: TableState, gone: Sequence[Instant])
             f"in partition {partition!r}; their rows would be lost. The earliest instant that can still be read is "
             f"{state.retained_from or newest_write(state).requested}."
         )
+
+
+def _refuse_doomed(state: TableState, slices: Sequence[FileSlice]) -> None:
+    """CommitConflict when a clean that is planned or running deletes files of these slices."""
+    needed = {f.name for s in slices for f in (s.base, *s.logs) if f is not None}
+    for clean in state.timeline.pending("clean"):
+        plan = state.plan(clean, f"{clean.requested}.clean.requested")
+        listed = (plan.get("filePathsToBeDeletedPerPartition") or {}).values()
+        doomed = {str(file["filePath"]).rsplit("/", 1)[-1] for files in listed for file in files}
+        doomed |= {name for names in (plan.get("filesToBeDeletedPerPartition") or {}).values() for name in names}
+        if found := sorted(needed & doomed):
+            raise CommitConflict(
+                f"{state.path}: clean {clean.requested} is not finished and deletes {found[0]}, which the table before "
+                "needs. Nothing was changed. Let the clean finish; what can be taken back after it will be told then."
+            )

@@ -2,12 +2,24 @@
 
 import pytest
 
+import lakesql
+from lakesql.handle import Table
+from lakesql.storage import open_storage
+from tests.faulty import FaultError, FaultyStorage
 from tests.interop.spark import SparkHudi
 from tests.interop.test_services import all_read
 from tests.interop.test_spark import SCHEDULE, Game
 from tests.samples import Kind, NewTable, rows, tuples
 
 CELLS = [("1.2.0", "mor", 9), ("1.2.0", "cow", 9), ("1.0.2", "mor", 8), ("0.15.0", "mor", 6)]
+
+
+def die_after_unpublishing(table: lakesql.Table) -> None:
+    """Roll the newest write back as a process that is killed when the write cannot be seen any more."""
+    newest = table.state.timeline.completed_writes()[-1].requested
+    with pytest.raises((FaultError, lakesql.LakeError)):
+        Table(FaultyStorage(open_storage(table.path), fail_at=1, how="after", kinds=("delete",))).rollback()
+    assert newest in [i.requested for i in table.state.timeline.pending()]
 
 
 @pytest.mark.parametrize(
@@ -23,8 +35,11 @@ def test_both_go_on_after_what_either_wrote_was_taken_back(
     game.spark_upsert(("a", "x", 2, 2), ("c", "z", 2, 2))
     assert game.has_metadata_table()
     table.rollback()
+    table.upsert(rows(("a", "x", 3, 3), ("c", "z", 3, 3)))
+    die_after_unpublishing(table)
+    game.spark_upsert(("b", "y", 2, 2))
     saved = table.savepoint(comments="before the mistakes")
-    at_savepoint = [("a", "x", 1, 1), ("b", "y", 1, 1)]
+    at_savepoint = [("a", "x", 1, 1), ("b", "y", 2, 2)]
     assert tuples(table.read()) == at_savepoint
     table.upsert(rows(("a", "x", 4, 4), ("d", "z", 4, 4)))
     if type_ == "mor":

@@ -198,6 +198,26 @@ def test_rollback_that_would_miss_cleaned_files_is_refused(kind: Kind, new_table
     assert not table.state.timeline.pending()
 
 
+def test_rollback_waits_for_a_clean_that_deletes_what_it_needs(new_table: NewTable) -> None:
+    table = new_table(Kind("cow", 9))
+    table.upsert(rows(*FIRST))
+    (old,) = [f for f in data_files(table) if f.partition == "city=x"]
+    table.upsert(rows(("a", "x", 2, 2)))
+    state = table.state
+    plan = {
+        "policy": "KEEP_LATEST_FILE_VERSIONS",
+        "version": 2,
+        "filePathsToBeDeletedPerPartition": {"city=x": [{"filePath": f"file:/moved/{old.path}"}]},
+    }
+    path = f"{state.timeline_folder}/{int(state.timeline.newest_time) + 1}.clean.requested"
+    state.storage.put(path, encode_record("HoodieCleanerPlan", plan))
+    with pytest.raises(CommitConflict, match=f"is not finished and deletes {old.name}"):
+        table.rollback()
+    state.storage.delete(path)
+    table.rollback()
+    assert tuples(table.read()) == FIRST
+
+
 # ---------------------------------------------------------------- savepoint and restore
 
 
