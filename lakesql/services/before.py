@@ -21,9 +21,11 @@ def savepoints(state: TableState) -> list[Instant]:
     return [i for i in state.timeline.instants if i.action == "savepoint" and i.is_completed]
 
 
-def find_savepoint(state: TableState, instant: str | None) -> Instant:
-    """The savepoint of an instant, or the newest one. TableError when there is none."""
+def find_savepoint(state: TableState, instant: str | None, unfinished: bool = False) -> Instant:
+    """The savepoint of an instant, or the newest one; on request one whose maker died. TableError when there is none."""
     found = savepoints(state)
+    if unfinished:
+        found = [i for i in state.timeline.instants if i.action == "savepoint"]
     known = ", ".join(s.requested for s in found) or "none"
     chosen = found[-1:] if instant is None else [s for s in found if s.requested == instant]
     if not chosen:

@@ -7,6 +7,7 @@ that would have to stand in has been cleaned away, or the history archived, the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from lakesql.errors import TableError
 from lakesql.format.files import LogFile
@@ -82,8 +83,8 @@ def _completed(state: TableState, requested: str) -> Instant:
 def _refuse_planned_upon(state: TableState, instant: Instant) -> None:
     """TableError when the plan of a later table service names files that would go."""
     groups = groups_of(state, instant) or set()
-    plans = {**state.pending_compactions, **state.pending_clustering, **_log_compactions(state)}
-    for group, planned in sorted(plans.items()):
+    plans = chain(state.pending_compactions.items(), state.pending_clustering.items(), _log_compactions(state).items())
+    for group, planned in plans:
         if group in groups and planned > instant.requested:
             raise TableError(
                 f"{state.path}: table service {planned} was planned upon files of {instant.completed_action} "

@@ -71,7 +71,7 @@ def delete(
     """Give a savepoint up, the newest one when none is named; its instant. TableError when there is none."""
     with looking(storage, settings, clock) as look:
         state = look.state
-        chosen = find_savepoint(state, instant)
+        chosen = find_savepoint(state, instant, unfinished=True)
         for name in (chosen.file_name, instant_file_name(chosen.requested, "savepoint", INFLIGHT, state.config.layout)):
             storage.delete(_path(state, name))
         return chosen.requested

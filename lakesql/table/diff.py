@@ -23,6 +23,8 @@ from lakesql.table.state import TableState
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 NOTHING_YET = "0"  # before every instant
+_COMMITTED = ("_hoodie_commit_time", "_hoodie_commit_seqno")
+_OLD, _NEW, _TOUCHED = "__lakesql_old", "__lakesql_new", "__lakesql_touched"
 _KEY, _PARTITION, _NTH = "__lakesql_key", "__lakesql_partition", "__lakesql_nth"
 
 
@@ -111,37 +113,57 @@ def _groups_written(before: Point, after: Point) -> set[tuple[str, str]] | None:
 
 
 def to_sql(cur: duckdb.DuckDBPyConnection, diff: Diff) -> str:
-    """The query: `change`, the new value of every column, `old` (the row before) and `columns` (those that changed)."""
+    """The query: `change`, the new value of every column, `old` (the row before) and `columns` (those that changed).
+
+    Most rows of a rewritten file are as before. So a first pass compares hashes, 16 bytes per row, and only keys with a
+    difference are sorted and joined.
+    """
     columns = diff.columns
-    sides = [_side(cur, plan, columns) for plan in (diff.before, diff.after)]
-    matched = " AND ".join(f"a.{c} IS NOT DISTINCT FROM b.{c}" for c in (_KEY, _PARTITION, _NTH))
-    packed = ", ".join(f"{quote(c)} := a.{quote(c)}" for c in columns)
-    differ = [f"a.{quote(c)} IS DISTINCT FROM b.{quote(c)}" for c in columns]
-    words = ", ".join(f"CASE WHEN {d} THEN {literal(c)} END" for d, c in zip(differ, columns, strict=True))
+    old, new = (_side(cur, plan, columns) for plan in (diff.before, diff.after))
+    key = f"hash({_KEY}, {_PARTITION})"
+    row = f"hash({', '.join(map(quote, columns))})"
+    hashed = [f"SELECT {key} AS k, {row} AS r, {n} AS n FROM {side}" for side, n in ((_OLD, 1), (_NEW, -1))]
+    order = [c for c in _COMMITTED if diff.after.view.state.config.meta_fields]
+    sorted_by = f" ORDER BY {', '.join(map(quote, order))}" if order else ""
+    nth = f"row_number() OVER (PARTITION BY {_KEY}, {_PARTITION}{sorted_by}) AS {_NTH}"
+    a, b = (f"(SELECT *, {nth} FROM {side} WHERE {key} IN (SELECT k FROM {_TOUCHED}))" for side in (_OLD, _NEW))
     return (
-        f"SELECT CASE WHEN a.{_NTH} IS NULL THEN {literal(ADDED)} WHEN b.{_NTH} IS NULL THEN {literal(REMOVED)} "
-        f"ELSE {literal(CHANGED)} END AS {quote(diff.named('change'))}, "
-        f"{', '.join(f'b.{quote(c)} AS {quote(c)}' for c in columns)}, "
-        f"CASE WHEN a.{_NTH} IS NOT NULL THEN struct_pack({packed}) END AS {quote(diff.named('old'))}, "
-        f"CASE WHEN a.{_NTH} IS NOT NULL AND b.{_NTH} IS NOT NULL THEN [word FOR word IN [{words}] IF word IS NOT NULL] "
-        f"END AS {quote(diff.named('columns'))} "
-        f"FROM ({sides[0]}) a FULL JOIN ({sides[1]}) b ON {matched} "
-        f"WHERE a.{_NTH} IS NULL OR b.{_NTH} IS NULL OR {' OR '.join(differ)}"
+        f"WITH {_OLD} AS NOT MATERIALIZED ({old}), {_NEW} AS NOT MATERIALIZED ({new}), "
+        f"{_TOUCHED} AS MATERIALIZED (SELECT DISTINCT k FROM "
+        f"(SELECT k FROM ({' UNION ALL '.join(hashed)}) GROUP BY k, r HAVING sum(n) <> 0)) "
+        f"SELECT {_fields(diff)} FROM {a} a FULL JOIN {b} b ON "
+        + " AND ".join(f"a.{c} IS NOT DISTINCT FROM b.{c}" for c in (_KEY, _PARTITION, _NTH))
+        + f" WHERE a.{_NTH} IS NULL OR b.{_NTH} IS NULL OR {' OR '.join(map(_differs, columns))}"
     )
 
 
+def _fields(diff: Diff) -> str:
+    columns = diff.columns
+    packed = ", ".join(f"{quote(c)} := a.{quote(c)}" for c in columns)
+    words = ", ".join(f"CASE WHEN {_differs(c)} THEN {literal(c)} END" for c in columns)
+    there = f"a.{_NTH} IS NOT NULL"
+    return (
+        f"CASE WHEN a.{_NTH} IS NULL THEN {literal(ADDED)} WHEN b.{_NTH} IS NULL THEN {literal(REMOVED)} "
+        f"ELSE {literal(CHANGED)} END AS {quote(diff.named('change'))}, "
+        f"{', '.join(f'b.{quote(c)} AS {quote(c)}' for c in columns)}, "
+        f"CASE WHEN {there} THEN struct_pack({packed}) END AS {quote(diff.named('old'))}, "
+        f"CASE WHEN {there} AND b.{_NTH} IS NOT NULL THEN [word FOR word IN [{words}] IF word IS NOT NULL] "
+        f"END AS {quote(diff.named('columns'))}"
+    )
+
+
+def _differs(column: str) -> str:
+    return f"a.{quote(column)} IS DISTINCT FROM b.{quote(column)}"
+
+
 def _side(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str]) -> str:
+    """_KEY, _PARTITION, what orders the rows of one key, and the columns."""
     config = plan.view.state.config
-    order = [c for c in ("_hoodie_commit_time", "_hoodie_commit_seqno") if config.meta_fields]
     if config.meta_fields:
-        partition = quote("_hoodie_partition_path")
-        wanted = ["_hoodie_record_key", "_hoodie_partition_path", *order, *columns]
+        partition, more = quote("_hoodie_partition_path"), [*_COMMITTED]
+        wanted = ["_hoodie_record_key", "_hoodie_partition_path", *_COMMITTED, *columns]
     else:
         fields = ", ".join(f"CAST({quote(f)} AS VARCHAR)" for f in config.partition_fields)
-        partition = f"[{fields}]::VARCHAR[]"
-        wanted = list(columns)
-    rows = read.to_sql(cur, plan, wanted)
-    sorted_by = f" ORDER BY {', '.join(map(quote, order))}" if order else ""
-    keyed = f"SELECT {key_sql(plan.view)} AS {_KEY}, {partition} AS {_PARTITION}, * FROM ({rows})"
-    nth = f"row_number() OVER (PARTITION BY {_KEY}, {_PARTITION}{sorted_by})"
-    return f"SELECT {_KEY}, {_PARTITION}, {nth} AS {_NTH}, {', '.join(map(quote, columns))} FROM ({keyed})"
+        partition, more, wanted = f"[{fields}]::VARCHAR[]", [], list(columns)
+    kept = ", ".join(map(quote, [*more, *columns]))
+    return f"SELECT {key_sql(plan.view)} AS {_KEY}, {partition} AS {_PARTITION}, {kept} FROM ({read.to_sql(cur, plan, wanted)})"

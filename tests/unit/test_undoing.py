@@ -198,6 +198,38 @@ def test_rollback_that_would_miss_cleaned_files_is_refused(kind: Kind, new_table
     assert not table.state.timeline.pending()
 
 
+@pytest.mark.parametrize("kind", SHORT, ids=str)
+def test_write_whose_files_are_lost_can_be_taken_back(kind: Kind, new_table: NewTable) -> None:
+    table = new_table(kind)
+    table.upsert(rows(*FIRST))
+    before = set(data_files(table))
+    table.upsert(rows(("a", "x", 2, 2)))
+    (lost,) = set(data_files(table)) - before
+    Path(table.path, lost.path).unlink()
+    with pytest.raises(TableError, match="or roll the commit back"):
+        table.read().read_all()
+    table.rollback()
+    assert both_read(table) == FIRST
+
+
+def test_savepoint_whose_maker_died_can_be_deleted_or_made_again(new_table: NewTable) -> None:
+    table = new_table(Kind("mor", 9))
+    instant = table.upsert(rows(*FIRST)).instant
+    dying = FaultyStorage(LocalStorage(table.path), fail_at=1, how="after", kinds=("put",))
+    for again in (table.delete_savepoint, table.savepoint):
+        with pytest.raises((OSError, LakeError)):
+            Table(dying).savepoint()
+        assert table.savepoints().num_rows == 0
+        with pytest.raises(TableError, match="has a savepoint"):
+            table.rollback()
+        assert again() == instant
+        dying = FaultyStorage(LocalStorage(table.path), fail_at=1, how="after", kinds=("put",))
+    assert table.savepoints().num_rows == 1
+    table.delete_savepoint()
+    table.rollback()
+    assert tuples(table.read()) == []
+
+
 def test_rollback_waits_for_a_clean_that_deletes_what_it_needs(new_table: NewTable) -> None:
     table = new_table(Kind("cow", 9))
     table.upsert(rows(*FIRST))
