@@ -16,12 +16,14 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
-from lakesql.services import compaction, log_compaction, maintain
+from lakesql.services import compaction, log_compaction, maintain, savepoint
 from lakesql.services.archiving import archive
 from lakesql.services.cleaning import Cleaned, clean
 from lakesql.services.compaction_files import Progress
 from lakesql.services.compaction_result import CompactionResult
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
+from lakesql.services.restore import Restored, restore
+from lakesql.services.rollback import RolledBack, rollback
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, live, state
 from lakesql.table.damaged import damage_named
@@ -291,6 +293,32 @@ class Table:
             if not run:
                 return compaction.schedule(storage, chosen, partitions=partitions, only_due=due)
             return compaction.compact(cur, storage, chosen, partitions=partitions, only_due=due, progress=progress)
+
+    def rollback(self, instant: str | None = None, **settings: str) -> RolledBack:
+        """Take the newest completed write back; with `instant` that one, which must be the newest.
+
+        TableError with the reason when rows would be lost, or a later write builds upon it; nothing was changed then.
+        """
+        return rollback(self._storage, self._with_own(settings), instant)
+
+    def savepoint(self, instant: str | None = None, user: str = "", comments: str = "", **settings: str) -> str:
+        """Keep the table as of a completed write (the newest one) against cleaning and archiving; its instant."""
+        return savepoint.create(self._storage, self._with_own(settings), instant, user, comments)
+
+    def savepoints(self) -> pa.Table:
+        """One row per savepoint, newest first."""
+        return pa.Table.from_pylist(savepoint.listed(self._storage), schema=savepoint.COLUMNS)
+
+    def delete_savepoint(self, instant: str | None = None, **settings: str) -> str:
+        """Give a savepoint up (the newest one); its instant."""
+        return savepoint.delete(self._storage, self._with_own(settings), instant)
+
+    def restore(self, savepoint: str | None = None, **settings: str) -> Restored:
+        """Make the table what it was at a savepoint (the newest one); every write after it is gone for good."""
+        return restore(self._storage, self._with_own(settings), savepoint)
+
+    def _with_own(self, settings: Mapping[str, str]) -> dict[str, str]:
+        return {**self.state.config.properties, **settings}
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""

@@ -16,6 +16,7 @@ from lakesql.procedures import (
     repair,
     statistics,
     tables,
+    undoing,
     views,
 )
 from lakesql.procedures import help as help_
@@ -34,6 +35,7 @@ _MODULES = (
     repair,
     statistics,
     tables,
+    undoing,
     views,
 )
 

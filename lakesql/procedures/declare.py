@@ -74,7 +74,8 @@ class Procedure:
     doc: str
     """One sentence, for `CALL help()`."""
     columns: pa.Schema
-    run: Callable[[Call], Rows]
+    run: Callable[[Call], Rows | pa.Table]
+    """Gives rows for the columns; or a whole table, where the columns depend on the table asked about."""
     parameters: tuple[Parameter, ...] = ()
     of_table: bool = True
     writes: bool | Callable[[Mapping[str, Any]], bool] = False
@@ -136,8 +137,10 @@ def bind(procedure: Procedure, given: Sequence[tuple[str | None, Any]]) -> dict[
     return {p.name: values.get(p.name, None if p.default is REQUIRED else p.default) for p in procedure.all_parameters}
 
 
-def result(procedure: Procedure, rows: Rows) -> pa.Table:
+def result(procedure: Procedure, rows: Rows | pa.Table) -> pa.Table:
     """The rows with the columns of the procedure; a column that a row lacks is NULL there."""
+    if isinstance(rows, pa.Table):
+        return rows
     return pa.Table.from_pylist([dict(row) for row in rows], schema=procedure.columns)
 
 

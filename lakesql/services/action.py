@@ -36,6 +36,10 @@ class Look:
     settings: WriteConfig
     clock: Clock
 
+    def later(self, newest: str) -> str:
+        """A new time, larger than `newest`."""
+        return draw(self.clock, newest, self.zone, self.state.path)
+
 
 @contextmanager
 def looking(storage: Storage, settings: Mapping[str, str], clock: Clock, alone: bool = True) -> Iterator[Look]:

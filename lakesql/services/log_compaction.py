@@ -37,8 +37,8 @@ from lakesql.table.state import TableState, load_head
 from lakesql.write import commit
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.logfile import LogContent, Records, encode_groups
+from lakesql.write.takeback import erase_instant
 from lakesql.write.transaction import CREATE_MARKER, Transaction, mark
-from lakesql.write.undo import erase_instant
 from lakesql.write.values import Parse, flag, parsed, size
 
 ACTION, OPERATION = "logcompaction", "LOG_COMPACT"

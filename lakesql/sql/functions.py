@@ -24,7 +24,7 @@ from lakesql.sql.cursor import string_value
 from lakesql.sql.instance import UDF, Arguments, Instance, Planner
 from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
-from lakesql.table import inspect, read
+from lakesql.table import diff, inspect, read
 from lakesql.table.names import quote
 from lakesql.table.state import TableState
 from lakesql.write.clock import system_clock
@@ -91,6 +91,13 @@ def _incremental(cursor: Connection, state: TableState, arguments: Arguments) ->
             f"hudi_incremental({state.name}): give begin, the time after which changes count, or 'earliest' for all."
         )
     return read.to_sql(cursor, read.plan_incremental(state, _time(begin) or begin, _time(end)))
+
+
+def _diff(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    begin, end = map(_time, arguments)
+    if begin is None:
+        raise SQLError(f"hudi_diff({state.name}): a is NULL; give an instant, a timestamp, or 'earliest'.")
+    return diff.to_sql(cursor, diff.plan_diff(state, begin, end))
 
 
 def _one_of(name: str, value: str | None, twin: str, twin_value: str | None) -> str | None:
@@ -171,6 +178,7 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_table_changes": TableFunction(
         't, kind, begin := NULL, "end" := NULL', ("kind", "begin", '"end"'), _table_changes
     ),
+    "hudi_diff": TableFunction("t, a, b := NULL", ("a", "b"), _diff),
     "hudi_timeline": _TIMELINE,
     "hudi_query_timeline": _TIMELINE,
     "hudi_files": _FILES,

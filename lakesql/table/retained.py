@@ -31,8 +31,13 @@ def savepoints(state: TableState) -> dict[str, frozenset[tuple[str, str]]]:
 
 
 def retained_from(state: TableState) -> str | None:
-    """The earliest instant that cleaning has left complete, None when nothing was cleaned."""
-    return max((since for clean in _cleans(state) if (since := _complete_since(state, clean))), default=None)
+    """The earliest instant that cleaning has left complete, None when nothing was cleaned.
+
+    Never later than the newest write: a restore may have taken back the one that the cleaner went by.
+    """
+    found = max((since for clean in _cleans(state) if (since := _complete_since(state, clean))), default=None)
+    newest = max((i.requested for i in state.timeline.completed_writes()), default=found)
+    return min(found, newest) if found and newest else found
 
 
 def require_retained(state: TableState, as_of: str) -> None:

@@ -173,11 +173,7 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
     undone = undo_dead_writes(now, clock, zone)
     if not undone:
         return now, zone, []
-    return (
-        replace(load(state.storage), added=state.added),
-        zone,
-        [f"Rolled back the unfinished write {t} of a dead writer." for t in undone],
-    )
+    return replace(load(state.storage), added=state.added), zone, undone
 
 
 def preview(

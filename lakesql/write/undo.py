@@ -4,83 +4,96 @@ Whose instant is it? We hold the table's lock, so a pending write whose heartbea
 A pending write of another engine counts as dead when its newest trace is older than FOREIGN_DEAD_MS, Hudi's own
 tolerance; a younger one is a CommitConflict. Pending compactions and clusterings are promises and stay.
 
-The rollback is an action of its own, so that readers, Spark and a metadata table can follow it. Files go first, the
-dead instant's timeline files last: a crash in between leaves a pending instant that the next writer rolls back again,
-with the same rollback instant. Version 6 keeps log files and adds a command block, as a file may hold others' blocks.
+The rollback is an action of its own, so that readers, Spark and a metadata table can follow it (`write.takeback`). A
+crash in between leaves a pending instant that the next writer rolls back again, with the same rollback instant. A
+rollback of a completed instant and a restore that lakesql began and did not finish are finished here as well.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import tzinfo
-from typing import Any
 
 from lakesql.errors import CommitConflict
-from lakesql.format import log
-from lakesql.format.files import BaseFile, LogFile, log_file_name, parse_data_file
-from lakesql.format.metadata import encode_record
-from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, WRITE_ACTIONS, Instant, instant_file_name
+from lakesql.format.timeline import INFLIGHT, REQUESTED, SERVICE_ACTIONS, WRITE_ACTIONS, Instant, instant_file_name
 from lakesql.storage import Storage
 from lakesql.table.state import TableState
+from lakesql.write import metadata_table, restoring
 from lakesql.write.clock import Clock, draw
-from lakesql.write.transaction import OWNER, heartbeat_path, marked_files, temporary_folder
+from lakesql.write.takeback import groups_of, plan_rollback, run_rollback
+from lakesql.write.transaction import OWNER, heartbeat_path, temporary_folder
 
 FOREIGN_DEAD_MS = 120_000
-_COMMAND_TOKEN = "1-0-1"
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackPlan:
-    """What undoing an instant takes away. Paths are relative to the table."""
-
-    instant: Instant
-    files: tuple[BaseFile | LogFile, ...]  # to delete
-    commands: tuple[tuple[LogFile, str], ...]  # version 6: log file with a dead block, path of the command file to add
 
 
 def undo_dead_writes(state: TableState, clock: Clock, zone: tzinfo) -> list[str]:
-    """Roll back every dead write; the instants. CommitConflict when another engine is writing, or restoring, now.
+    """Roll back every dead write, and finish undoing that was begun; sentences about it.
 
-    The caller holds the table's lock and must look at the table again when something was rolled back.
+    CommitConflict when another engine is writing, or restoring, now. The caller holds the table's lock and must look at
+    the table again when something was done.
     """
-    restores = state.timeline.pending("restore")
-    if restores:
-        raise CommitConflict(
-            f"{state.path}: restore {restores[0].requested} is not finished. Nothing was committed. Finish it with "
-            "the engine that began it."
-        )
-    undone = []
+    finished = _finish_restore(state, clock, zone)
+    if finished:
+        return finished  # what else is pending shows at the next look
+    notes = []
     newest = state.timeline.newest_time
-    for instant in dead_writes(state, clock):
-        plan = plan_rollback(state, instant)
-        begun = _begun_rollback(state, instant.requested)
-        if begun is None:
+    dead = dead_writes(state, clock)
+    for begun, instant in _begun_rollbacks(state, {i.requested for i in dead}):
+        metadata_table.remove(state, clock())
+        plan = plan_rollback(state, instant, groups_of(state, instant))
+        keep_plan = instant.action in SERVICE_ACTIONS or is_clustering(state, instant)
+        newest = run_rollback(state, plan, begun, lambda t: draw(clock, t, zone, state.path), newest, keep_plan)
+        state.storage.delete(heartbeat_path(begun))
+        notes.append(f"Finished the rollback of {instant.requested} that was begun as {begun}.")
+    for instant in dead:
+        begun_before = _begun_rollback(state, instant.requested)
+        if begun_before is None:
             newest = begun = draw(clock, newest, zone, state.path)
+        else:
+            begun = begun_before
+        plan = plan_rollback(state, instant)
         newest = run_rollback(state, plan, begun, lambda last: draw(clock, last, zone, state.path), newest)
-        undone.append(instant.requested)
-    return undone
+        state.storage.delete(heartbeat_path(begun))
+        notes.append(f"Rolled back the unfinished write {instant.requested} of a dead writer.")
+    return notes
+
+
+def _finish_restore(state: TableState, clock: Clock, zone: tzinfo) -> list[str]:
+    """Finish a restore that lakesql began; CommitConflict for one of another engine."""
+    for restore in state.timeline.pending("restore"):
+        if heartbeat_owner(state.storage, restore.requested) != OWNER:
+            raise CommitConflict(
+                f"{state.path}: restore {restore.requested} is not finished. Nothing was committed. Finish it with "
+                "the engine that began it."
+            )
+        metadata_table.remove(state, clock())
+        restoring.finish(state, restore.requested, lambda t: draw(clock, t, zone, state.path))
+        return [f"Finished the restore {restore.requested} that was begun before."]
+    return []
 
 
 def dead_writes(state: TableState, clock: Clock) -> list[Instant]:
     """Pending writes without a living writer, oldest first. CommitConflict for one that seems alive."""
     dead = []
     for instant in state.timeline.pending(*WRITE_ACTIONS):
-        if _is_clustering(state, instant):
-            continue
-        if heartbeat_owner(state.storage, instant.requested) == OWNER:
+        if not is_clustering(state, instant):
+            refuse_living(state, instant, clock)
             dead.append(instant)
-            continue
-        age_ms = clock() - newest_trace_ms(state, instant)
-        if age_ms <= FOREIGN_DEAD_MS:
-            raise CommitConflict(
-                f"{state.path}: another writer's {instant.action} {instant.requested} is in progress (last sign of "
-                f"life {age_ms / 1000:.0f} s ago). Nothing was committed. Wait until it has finished; after "
-                f"{FOREIGN_DEAD_MS // 1000} s without a sign it is rolled back."
-            )
-        dead.append(instant)
     return dead
 
 
-def _is_clustering(state: TableState, instant: Instant) -> bool:
+def refuse_living(state: TableState, instant: Instant, clock: Clock) -> None:
+    """CommitConflict when a pending instant of another engine showed a sign of life within FOREIGN_DEAD_MS."""
+    if heartbeat_owner(state.storage, instant.requested) == OWNER:
+        return
+    age_ms = clock() - newest_trace_ms(state, instant)
+    if age_ms <= FOREIGN_DEAD_MS:
+        raise CommitConflict(
+            f"{state.path}: another writer's {instant.action} {instant.requested} is in progress (last sign of "
+            f"life {age_ms / 1000:.0f} s ago). Nothing was committed. Wait until it has finished; after "
+            f"{FOREIGN_DEAD_MS // 1000} s without a sign it is rolled back."
+        )
+
+
+def is_clustering(state: TableState, instant: Instant) -> bool:
     """Version 6 gives clusterings and overwrites one name; only a clustering has a plan."""
     name = instant_file_name(instant.requested, instant.action, REQUESTED, state.config.layout)
     if instant.action != "replacecommit" or not (info := state.instant_files.get(name)) or not info.size_bytes:
@@ -107,135 +120,25 @@ def newest_trace_ms(state: TableState, instant: Instant) -> int:
 
 def _begun_rollback(state: TableState, instant: str) -> str | None:
     """A rollback of that instant that was begun and not completed."""
+    return next((pending.requested for pending, target, _ in _targets(state) if target == instant), None)
+
+
+def _begun_rollbacks(state: TableState, dead: set[str]) -> Iterator[tuple[str, Instant]]:
+    """(rollback, its target) of the rollbacks that lakesql began, but for those of dead writes.
+
+    A target that left the timeline already was taken back up to the completion of its rollback.
+    """
+    writes = {i.requested: i for i in state.timeline.instants if i.completed_action in WRITE_ACTIONS}
+    for pending, target, word in _targets(state):
+        if target not in dead and heartbeat_owner(state.storage, pending.requested) == OWNER:
+            yield pending.requested, writes.get(target, Instant(target, word, INFLIGHT, None, ""))
+
+
+def _targets(state: TableState) -> Iterator[tuple[Instant, str, str]]:
+    """(pending rollback, requested time and action word of its target)."""
     for pending in state.timeline.pending("rollback"):
         name = instant_file_name(pending.requested, "rollback", REQUESTED, state.config.layout)
         if name in state.instant_files and state.instant_files[name].size_bytes:
             target = state.plan(pending, name).get("instantToRollback")
-            if isinstance(target, dict) and target.get("commitTime") == instant:
-                return pending.requested
-    return None
-
-
-def plan_rollback(state: TableState, instant: Instant) -> RollbackPlan:
-    """What has to go: files that carry the instant; in version 6 log blocks of the instant get a command block."""
-    dead = instant.requested
-    files: list[BaseFile | LogFile] = [f for f in state.files if isinstance(f, BaseFile) and f.instant == dead]
-    logs = [f for f in state.files if isinstance(f, LogFile)]
-    if state.config.version >= 8:
-        files += [f for f in logs if f.instant == dead]
-        return RollbackPlan(instant, tuple(files), ())
-    touched = _logs_holding(state, logs, dead)
-    commands: list[tuple[LogFile, str]] = []
-    for file in touched:
-        slice_logs = [
-            f.version
-            for f in logs
-            if f.partition == file.partition and f.file_id == file.file_id and f.instant == file.instant
-        ]
-        taken = max(slice_logs) + sum(c.file_id == file.file_id and c.partition == file.partition for c, _ in commands)
-        name = log_file_name(file.file_id, file.instant, taken + 1, _COMMAND_TOKEN)
-        commands.append((file, f"{file.partition}/{name}" if file.partition else name))
-    return RollbackPlan(instant, tuple(files), tuple(commands))
-
-
-def _logs_holding(state: TableState, logs: Iterable[LogFile], instant: str) -> list[LogFile]:
-    """Log files with a block of `instant`: by its markers when there are any, else by reading the blocks."""
-    marked = marked_files(state.storage, instant)
-    if marked:
-        found = set()
-        for path, _ in marked:
-            partition, _, name = path.rpartition("/")
-            found.add(parse_data_file(partition, name, 0))
-        names = {(f.partition, f.name) for f in found if isinstance(f, LogFile)}
-        return [f for f in logs if (f.partition, f.name) in names]
-    # Only slices whose base is older than the dead instant can hold its blocks.
-    return [
-        f
-        for f in logs
-        if f.instant <= instant
-        and any(b.headers.get(log.INSTANT_TIME) == instant for b in log.scan_blocks(state.storage.read(f.path), f.path))
-    ]
-
-
-def run_rollback(state: TableState, plan: RollbackPlan, rollback: str, later: Callable[[str], str], newest: str) -> str:
-    """Carry the plan out as instant `rollback`; the newest time used. Every step may be repeated after a crash."""
-    storage, layout, folder = state.storage, state.config.layout, state.timeline_folder
-    storage.put_if_absent(
-        f"{folder}/{instant_file_name(rollback, 'rollback', REQUESTED, layout)}",
-        encode_record("HoodieRollbackPlan", _plan_record(state, plan)),
-    )
-    storage.put_if_absent(f"{folder}/{instant_file_name(rollback, 'rollback', INFLIGHT, layout)}", b"")
-    for file in plan.files:
-        storage.delete(file.path)
-    command = log.encode_rollback(rollback, plan.instant.requested)
-    for _, path in plan.commands:
-        storage.put_if_absent(path, command)
-    completed = None
-    if layout != 1:
-        completed = newest = later(max(newest, rollback))
-    metadata = encode_record("HoodieRollbackMetadata", _metadata_record(state, plan, rollback, len(command)))
-    storage.put_if_absent(f"{folder}/{instant_file_name(rollback, 'rollback', COMPLETED, layout, completed)}", metadata)
-    erase_instant(state, plan.instant)
-    return max(newest, rollback)
-
-
-def erase_instant(state: TableState, instant: Instant) -> None:
-    """Remove the traces of a pending instant: markers, inflight, requested, heartbeat, in this order."""
-    storage, layout, folder = state.storage, state.config.layout, state.timeline_folder
-    storage.delete_tree(temporary_folder(instant.requested))
-    for stage in (INFLIGHT, REQUESTED):
-        storage.delete(f"{folder}/{instant_file_name(instant.requested, instant.action, stage, layout)}")
-    storage.delete(heartbeat_path(instant.requested))
-
-
-def _absolute(state: TableState, path: str) -> str:
-    return f"{state.path}/{path}"
-
-
-def _plan_record(state: TableState, plan: RollbackPlan) -> dict[str, Any]:
-    requests: list[dict[str, Any]] = [
-        {
-            "partitionPath": f.partition,
-            "fileId": "",
-            "latestBaseInstant": "",
-            "filesToBeDeleted": [_absolute(state, f.path)],
-            "logBlocksToBeDeleted": {},
-        }
-        for f in plan.files
-    ]
-    requests += [
-        {"partitionPath": f.partition, "fileId": f.file_id, "latestBaseInstant": f.instant, "filesToBeDeleted": [],
-         "logBlocksToBeDeleted": {f"file:{_absolute(state, f.path)}": f.size_bytes}}
-        for f, _ in plan.commands
-    ]  # fmt: skip
-    dead = {"commitTime": plan.instant.requested, "action": plan.instant.action}
-    return {"instantToRollback": dead, "RollbackRequests": requests, "version": 1}
-
-
-def _metadata_record(state: TableState, plan: RollbackPlan, rollback: str, command_bytes: int) -> dict[str, Any]:
-    partitions: dict[str, dict[str, Any]] = {}
-
-    def of(partition: str) -> dict[str, Any]:
-        empty: dict[str, Any] = {
-            "partitionPath": partition,
-            "successDeleteFiles": [],
-            "failedDeleteFiles": [],
-            "rollbackLogFiles": {},
-            "logFilesFromFailedCommit": {},
-        }
-        return partitions.setdefault(partition, empty)
-
-    for file in plan.files:
-        of(file.partition)["successDeleteFiles"].append(_absolute(state, file.path))
-    for file, path in plan.commands:
-        of(file.partition)["rollbackLogFiles"][f"file:{_absolute(state, path)}"] = command_bytes
-        of(file.partition)["logFilesFromFailedCommit"][f"file:{_absolute(state, file.path)}"] = file.size_bytes
-    return {
-        "startRollbackTime": rollback,
-        "timeTakenInMillis": 0,
-        "totalFilesDeleted": len(plan.files),
-        "commitsRollback": [plan.instant.requested],
-        "partitionMetadata": partitions,
-        "version": 1,
-        "instantsRollback": [{"commitTime": plan.instant.requested, "action": plan.instant.action}],
-    }
+            if isinstance(target, dict):
+                yield pending, str(target.get("commitTime")), str(target.get("action"))

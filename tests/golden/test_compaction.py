@@ -14,6 +14,7 @@ import pytest
 import lakesql
 from lakesql.services import compaction
 from lakesql.storage import open_storage
+from lakesql.table.retained import retained_from
 from tests.golden.test_real_tables import FOLDER
 
 TABLES = (
@@ -52,7 +53,7 @@ def test_a_real_table_reads_the_same_after_compaction(name: str, tmp_path: Path)
         archive.extractall(tmp_path)
     root = next(p.parent for p in tmp_path.rglob("hoodie.properties") if "metadata" not in p.parts).parent
     table = lakesql.open_table(root)
-    kept = table.state.retained_from or ""
+    kept = retained_from(table.state) or ""
     instants = [i.requested for i in table.state.timeline.completed_writes() if i.requested >= kept]
     some = {instants[0], instants[len(instants) // 2], instants[-1]}
     before, earlier = rows(table), {t: rows(table, t) for t in some}

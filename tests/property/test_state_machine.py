@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -28,7 +29,6 @@ from lakesql.table.retained import retained_from, savepoints
 from lakesql.table.state import load
 from lakesql.write import write
 from tests.faulty import FaultError, FaultyStorage
-from tests.unit.test_cleaning import savepoint
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 Key = tuple[str, str]
@@ -67,6 +67,8 @@ class TableMachine(RuleBasedStateMachine):
         self.planned: set[Key] = set()  # keys whose tombstones a pending compaction folds away
         self.version = version
         self.is_mor = kind == "mor"
+        self.tombs_at: dict[str, dict[Key, int | None]] = {}
+        self.saved: list[str] = []
         ordering = ["ts"] if event else []
         self.table = lakesql.create_table(
             self.path,
@@ -122,6 +124,16 @@ class TableMachine(RuleBasedStateMachine):
         self.rows = rows
         if instant is not None:
             self.copies[instant] = dict(rows)
+            self.tombs_at[instant] = dict(self.tombs)
+
+    def back_to(self, instant: str | None) -> None:
+        """The model as it was after a write; None: before the first one."""
+        self.rows = dict(self.copies[instant]) if instant else {}
+        self.tombs = dict(self.tombs_at[instant]) if instant else {}
+        if self.is_mor and any(one.logs for one in self.table.state.slices()):
+            self.compact()  # a compaction that was taken back, or still waits, had its own idea of the tombstones
+        for later in [i for i in self.copies if instant is None or i > instant]:
+            del self.copies[later], self.tombs_at[later]
 
     @rule(rows=ROWS)
     def upsert(self, rows: list[tuple[Key, int | None, int | None]]) -> None:
@@ -206,13 +218,6 @@ class TableMachine(RuleBasedStateMachine):
         known = {i.requested for i in (*state.timeline.instants, *state.history.archived)}
         assert {f.instant for f in state.files if isinstance(f, BaseFile)} <= known, "a file of no instant"
 
-    @precondition(lambda self: bool(getattr(self, "copies", None)))
-    @rule()
-    def savepoint(self) -> None:
-        newest = max(self.copies)
-        if newest not in savepoints(self.table.state):
-            savepoint(self.table, newest)
-
     @rule(low=st.integers(1, 3))
     def archive(self, low: int) -> None:
         before = {row["instant"] for row in self.table.history().to_pylist()}
@@ -259,6 +264,48 @@ class TableMachine(RuleBasedStateMachine):
             compaction.compact(duckdb.connect(), storage, {})
         assert self.read() == self.rows
         self.compact()
+
+    @precondition(lambda self: bool(self.copies) and self.newest_write() == max(self.copies))
+    @rule()
+    def roll_the_newest_write_back(self) -> None:
+        newest = max(self.copies)
+        if newest in self.saved:
+            with pytest.raises(lakesql.TableError, match="has a savepoint"):
+                self.table.rollback()
+            return
+        earliest = retained_from(self.table.state)
+        if earliest and newest <= earliest:
+            with pytest.raises(lakesql.TableError, match="cleaned"):
+                self.table.rollback()
+            return
+        assert self.table.rollback(newest).instant == newest
+        self.back_to(max((i for i in self.copies if i != newest), default=None))
+
+    def newest_write(self) -> str:
+        return max(i.requested for i in self.table.state.timeline.completed_writes())
+
+    @precondition(
+        lambda self: (
+            bool(self.copies) and self.newest_write() == max(self.copies) and self.newest_write() not in self.saved
+        )
+    )
+    @rule()
+    def make_a_savepoint(self) -> None:
+        self.saved.append(self.table.savepoint())
+        assert self.saved[-1] == max(self.copies)
+
+    @precondition(lambda self: bool(self.saved))
+    @rule()
+    def restore_to_the_newest_savepoint(self) -> None:
+        done = self.table.restore()
+        assert done.savepoint == self.saved[-1]
+        assert {i for i in self.copies if i > self.saved[-1]} <= set(done.instants)
+        self.back_to(self.saved[-1])
+
+    @precondition(lambda self: bool(self.saved))
+    @rule()
+    def delete_the_newest_savepoint(self) -> None:
+        assert self.table.delete_savepoint() == self.saved.pop()
 
     @rule()
     def reopen(self) -> None:

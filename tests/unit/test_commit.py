@@ -17,7 +17,7 @@ from lakesql.storage import LocalStorage
 from lakesql.table.state import load
 from lakesql.write import clock, commit, write
 from lakesql.write import transaction as tx
-from lakesql.write.undo import plan_rollback
+from lakesql.write.takeback import plan_rollback
 from tests.faulty import FaultyStorage
 from tests.writing import CON, blocks_of, delete, listing, put, rows_of, rust_rows, table, upsert, values
 
