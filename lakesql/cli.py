@@ -20,14 +20,14 @@ import typer
 from typer.core import TyperGroup
 
 from lakesql.demo import main as demo_main
-from lakesql.errors import LakeError
+from lakesql.errors import CommitConflict, LakeError
 from lakesql.handle import open_table
 from lakesql.services.clean_settings import RETAINED_COMMITS
 from lakesql.services.cleaning import clean, preview
 from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
-from lakesql.storage import open_storage
+from lakesql.storage import Storage, open_storage
 from lakesql.table.state import load
 from lakesql.write.values import duration
 
@@ -221,22 +221,31 @@ def clean_command(
     except ValueError as error:
         raise LakeError(f"--every {every}: {error}.") from error
     while True:
-        state = load(storage)
-        settings = {**state.config.properties, **given}
-        if dry_run:
-            found = preview(state, settings)
-            names = [f"{p}/{n}" if p else n for p, group in (found.files if found else {}).items() for n in group]
-            typer.echo("\n".join([*names, f"{len(names)} files would be removed."]))
-        else:
-            done = clean(storage, settings)
-            for one in done:
-                kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
-                typer.echo(f"{one.instant}: {one.files_deleted} files removed{kept}.")
-            if not done:
-                typer.echo("Nothing to remove.")
+        try:
+            _clean_once(storage, given, dry_run)
+        except CommitConflict as conflict:
+            if pause_s is None:
+                raise
+            typer.echo(f"{conflict}", err=True)  # somebody is at work; the next round comes
         if pause_s is None:
             return
         time.sleep(pause_s)
+
+
+def _clean_once(storage: Storage, given: dict[str, str], dry_run: bool) -> None:
+    state = load(storage)
+    settings = {**state.config.properties, **given}
+    if dry_run:
+        found = preview(state, settings)
+        names = [f"{p}/{n}" if p else n for p, group in (found.files if found else {}).items() for n in group]
+        typer.echo("\n".join([*names, f"{len(names)} files would be removed."]))
+        return
+    done = clean(storage, settings)
+    for one in done:
+        kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
+        typer.echo(f"{one.instant}: {one.files_deleted} files removed{kept}.")
+    if not done:
+        typer.echo("Nothing to remove.")
 
 
 @app.command()
