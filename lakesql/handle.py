@@ -224,7 +224,8 @@ class Table:
                 return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
 
         limits = parse_settings(settings)
-        result = with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
+        with live.kept():
+            result = with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
         return self._maintained(result, settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:

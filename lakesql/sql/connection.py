@@ -55,6 +55,7 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
+from lakesql.table import live
 from lakesql.table.damaged import damage
 from lakesql.table.interrupts import interrupts
 from lakesql.table.names import quote
@@ -468,7 +469,8 @@ def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Chang
         config = parse_settings(session.write_settings(read_config(storage).properties))
         return config.lock_wait_ms, 0 if python_objects.reads_stream(session, words) else config.retries
 
-    changed, attempts = retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits)
+    with live.kept():
+        changed, attempts = retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits)
     result = with_attempts(changed.result, attempts)
     if result.instant is not None:
         settings = session.service_settings(read_config(storage).properties)

@@ -43,6 +43,16 @@ def noted() -> Iterator[list[Held]]:
         _thread.notes = outer
 
 
+@contextmanager
+def kept() -> Iterator[None]:
+    """Within, the files of every plan of this thread count as open: for a statement that reads what it plans."""
+    with noted() as notes:
+        try:
+            yield
+        finally:
+            notes.clear()
+
+
 def note(uri: str, paths: Iterable[str]) -> None:
     """Say which files a plan reads; forgotten at once outside of `noted`."""
     notes = getattr(_thread, "notes", None)

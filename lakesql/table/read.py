@@ -23,7 +23,7 @@ from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
 from lakesql.table.logfold import SLOT, View, key_sql
 from lakesql.table.names import duckdb_type, literal, literals, quote
-from lakesql.table.retained import require_retained, retained_from
+from lakesql.table.retained import is_retained, require_retained, retained_from
 from lakesql.table.scan import FILE_NO, ROW_NO, empty_sql, scan_sql, select_sql
 from lakesql.table.state import TableState
 
@@ -122,7 +122,7 @@ def _range_time(timeline: Timeline, text: str) -> str:
 
 def _require_end_retained(state: TableState, as_of: str, writes: Sequence[Instant]) -> None:
     earliest = retained_from(state)
-    if earliest and as_of < earliest:
+    if not is_retained(state, as_of, earliest):
         times = [state.history.time_of(i) for i in writes if i.requested == earliest]
         raise TableError(
             f"{state.path}: the rows as of the end of the range have been cleaned away. "

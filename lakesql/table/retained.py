@@ -40,21 +40,33 @@ def retained_from(state: TableState) -> str | None:
     return min(found, newest) if found and newest else found
 
 
+def is_retained(state: TableState, as_of: str, earliest: str | None) -> bool:
+    """Whether the state as of an instant is whole: late enough, savepointed, or (after a restore) the newest there is."""
+    if not earliest or as_of >= earliest:
+        return True
+    writes = [i.requested for i in state.timeline.completed_writes()]
+    saved = _saved(state)
+    if saved:
+        writes = [i.requested for i in state.history.completed_writes()]
+    seen = max((t for t in writes if t <= as_of), default="")
+    return seen in saved or (bool(writes) and seen == max(writes))
+
+
 def require_retained(state: TableState, as_of: str) -> None:
     """TableError when the state as of that instant can no longer be read."""
     earliest = retained_from(state)
-    if not earliest or as_of >= earliest:
+    if is_retained(state, as_of, earliest):
         return
-    saved = {i.requested for i in state.timeline.instants if i.action == "savepoint" and i.state == COMPLETED}
-    if saved:
-        seen = max((i.requested for i in state.history.completed_writes() if i.requested <= as_of), default="")
-        if seen in saved:
-            return
+    saved = _saved(state)
     also = f" Savepoints stay readable: {', '.join(sorted(saved))}." if saved else ""
     raise TableError(
         f"{state.path}: the state as of {as_of} has been cleaned away. "
         f"The earliest instant that can still be read is {earliest}.{also}"
     )
+
+
+def _saved(state: TableState) -> set[str]:
+    return {i.requested for i in state.timeline.instants if i.action == "savepoint" and i.state == COMPLETED}
 
 
 def _cleans(state: TableState) -> Iterator[Mapping[str, Any]]:

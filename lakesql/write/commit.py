@@ -128,7 +128,10 @@ def refuse_overlap(
     """CommitConflict when a write completed, or a table service planned, between two looks has one of the groups."""
     groups = set(touched)
     known = {i.requested for i in before.timeline.completed_writes()}
-    for instant in after.timeline.completed_writes():
+    active = {i.requested for i in after.timeline.completed_writes()}
+    # What was archived between the looks may have completed between them as well.
+    timeline = after.timeline if known <= active else after.history
+    for instant in timeline.completed_writes():
         if instant.requested in known or instant.requested == own:
             continue
         metadata = after.commit(instant)

@@ -464,8 +464,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "setting lakesql.nope": (
         SQLError,
-        "setting lakesql.nope is unknown; lakesql has lakesql.merge.duplicates, lakesql.write.retries and "
-        "lakesql.schema.evolve.",
+        "setting lakesql.nope is unknown; lakesql has lakesql.merge.duplicates, lakesql.write.retries, "
+        "lakesql.schema.evolve, lakesql.clean.grace.",
     ),
     "setting hoodie.sql.insert.mode": (
         Unsupported,

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +18,7 @@ from lakesql.services.history import append_history, append_log
 from lakesql.storage import open_storage
 from lakesql.table import state as module
 from lakesql.table.archive import _log_records, read_archived
+from lakesql.write import write as write_rows
 from tests.samples import Kind, NewTable, rows, tuples
 from tests.unit.test_cleaning import NO, bases, keep, savepoint, value, write
 
@@ -293,3 +295,20 @@ def test_readers_between_any_two_steps_see_the_same_rows_and_commits(new_table: 
             setattr(storage, name, spy)
         archiving.archive(storage, SHORT)
         assert seen > 10
+
+
+@kinds
+def test_a_change_that_was_archived_since_the_rows_were_computed_is_still_a_conflict(
+    kind: Kind, new_table: NewTable
+) -> None:
+    table = new_table(kind)
+    upserts(table, 2)
+    basis = table.state
+    upserts(table, 1, 3)
+    for number in range(6):
+        table.upsert(rows(("b", "y", number, 10 + number)), **NO)
+    table.archive(**SHORT)
+    computed = "SELECT 'a' AS id, 'x' AS city, 100 AS v, 100 AS ts"
+    with pytest.raises(lakesql.CommitConflict, match="was changed by"):
+        write_rows(duckdb.connect(), basis, computed, operation="upsert", reads_table=True)
+    assert value(table) == 3

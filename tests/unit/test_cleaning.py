@@ -6,8 +6,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
 import lakesql
+from lakesql.cli import app
 from lakesql.errors import LakeError, TableError
 from lakesql.format.metadata import encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED
@@ -16,7 +18,9 @@ from lakesql.storage import LocalStorage, open_storage
 from lakesql.table import read, retained
 from lakesql.table.damaged import damage_named
 from lakesql.table.state import load
+from tests.interop import rust
 from tests.samples import Kind, NewTable, create, rows, tuples
+from tests.writing import put
 
 NO = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
 COW = [Kind("cow", version) for version in (9, 8, 6)]
@@ -190,20 +194,35 @@ def test_replaced_groups_go_when_the_replacement_is_old_enough(new_table: NewTab
     assert value(table) == 5
 
 
-def test_a_partition_that_became_empty_goes_with_its_files(new_table: NewTable, tmp_path: Path) -> None:
+def test_a_partition_that_became_empty_goes_with_its_folder_and_can_be_filled_again(new_table: NewTable) -> None:
     table = new_table(Kind("cow", 9))
-    write(table, 2)
-    with lakesql.connect(warehouse=str(tmp_path)) as con:
-        table.upsert(rows(("c", "z", 1, 1)), **NO)
-        con.sql("SET hoodie.clean.automatic = false")
-        con.sql("INSERT OVERWRITE t SELECT * FROM t WHERE city <> 'z'")
-    assert tuples(table.read())[-1][1] == "y"
-    if (Path(table.path) / "city=z").exists():
-        write(table, 3, 3)
-        table.clean(**keep(1))
-    found = {p.name for p in Path(table.path).glob("city=*")}
-    live = {p.partition for p in table.state.slices()}
-    assert found == live or "city=z" in live
+    write(table, 1)
+    table.upsert(rows(("c", "z", 1, 1)), **NO)
+    nothing = "SELECT * FROM (VALUES ('', '', 0, 0)) t(id, city, v, ts) WHERE false"
+    put(table.state, nothing, "delete_partition", partitions=("city=z",))
+    table.clean(**keep(1))
+    assert len(bases(table, "z")) == 1
+    write(table, 3, 2)
+    (cleaned,) = table.clean(**keep(1))
+    assert cleaned.metadata["partitionMetadata"]["city=z"]["isPartitionDeleted"]
+    assert not (Path(table.path) / "city=z").exists()
+    table.upsert(rows(("c", "z", 9, 9)), **NO)
+    assert (Path(table.path) / "city=z" / ".hoodie_partition_metadata").exists()
+    assert tuples(table.read())[-1] == ("c", "z", 9, 9)
+    assert len(rust.read(table.path)) == 3
+
+
+def test_the_command_shows_what_would_go_and_removes_it(new_table: NewTable) -> None:
+    table = new_table(Kind("cow", 9))
+    write(table, 4)
+    runner, old = CliRunner(), bases(table)
+    shown = runner.invoke(app, ["clean", table.path, "--retain-commits", "1", "--dry-run"])
+    assert shown.output.splitlines()[-1] == "4 files would be removed."
+    assert f"city=x/{old[0]}" in shown.output
+    assert bases(table) == old
+    assert "4 files removed" in runner.invoke(app, ["clean", table.path, "--retain-commits", "1"]).output
+    assert runner.invoke(app, ["clean", table.path]).output == "Nothing to remove.\n"
+    assert runner.invoke(app, ["clean", table.path, "--every", "often"]).exit_code == 1
 
 
 def test_slices_that_a_pending_compaction_reads_stay(new_table: NewTable) -> None:

@@ -84,7 +84,7 @@ def test_rows_and_retained_states_stay_when_we_clean_and_archive_on(name: str, t
     for instant, rows in states.items():
         if instant >= earliest:
             assert rows_of(path, instant) == rows
-    if name in ("h120_services_mor", "h015_overwrite_table_mor"):
+    if name in ("h120_services_mor", "h120_rollback_mor"):
         assert cleaned
         assert archived
     assert all(i.state == COMPLETED for i in after.timeline.instants if i.action == "clean")
