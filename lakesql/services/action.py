@@ -38,14 +38,17 @@ class Look:
 
 
 @contextmanager
-def looking(storage: Storage, settings: Mapping[str, str], clock: Clock) -> Iterator[Look]:
-    """Hold the table's lock and look. CommitConflict when it does not get free, or another engine is writing."""
+def looking(storage: Storage, settings: Mapping[str, str], clock: Clock, alone: bool = True) -> Iterator[Look]:
+    """Hold the table's lock and look. CommitConflict when it does not get free, or another engine is writing.
+
+    With `alone` false writes of other engines may be in progress; they and dead ones are left as they are.
+    """
     with locked(storage, parse_settings(settings).lock_wait_ms / 1000):
         state = load(storage)
         require_writable(state)
         config = parse_settings({**of_table(state), **settings})
         zone = timeline_zone(state, config.timezone)
-        if undo_dead_writes(state, clock, zone):
+        if alone and undo_dead_writes(state, clock, zone):
             state = load(storage)
         yield Look(state, zone, config, clock)
 
@@ -135,9 +138,12 @@ def take_back(state: TableState, txn: Transaction, clock: Clock) -> TableState:
     return load(state.storage)
 
 
-def without_metadata_table(look: Look) -> tuple[Look, str | None]:
-    """The table without a metadata table, which would not know what a service does; a sentence when one went."""
-    note = metadata_table.remove(look.state, look.clock())
+def without_metadata_table(look: Look, completing: str = "") -> tuple[Look, str | None]:
+    """The table without a metadata table, which would not know what a service does; a sentence when one went.
+
+    `completing` is the instant of the compaction that the caller completes before it gives the lock back.
+    """
+    note = metadata_table.remove(look.state, look.clock(), completing)
     return (replace(look, state=load(look.state.storage)), note) if note else (look, None)
 
 

@@ -87,6 +87,11 @@ def changes_of(placed: tuple[Batch, int]) -> tuple[np.ndarray, pa.Table]:
     return np.sort(dead), live
 
 
+def chunks_of(slices: Sequence[FileSlice]) -> list[list[int]]:
+    """Numbers of slices in portions that `prepare` decodes at once."""
+    return _chunks(list(range(len(slices))), slices)
+
+
 def _chunks(missing: list[int], slices: Sequence[FileSlice]) -> list[list[int]]:
     chunks: list[list[int]] = []
     size = 0

@@ -182,9 +182,17 @@ class TableState:
     @cached_property
     def pending_compactions(self) -> Mapping[tuple[str, str], str]:
         """(partition, file id) -> instant of the pending compaction that covers the group."""
+        return self._covered("compaction")
+
+    @cached_property
+    def pending_log_compactions(self) -> Mapping[tuple[str, str], str]:
+        """(partition, file id) -> instant of the pending log compaction that covers the group."""
+        return self._covered("logcompaction")
+
+    def _covered(self, action: str) -> dict[tuple[str, str], str]:
         covered = {}
-        for instant in self.timeline.pending("compaction"):
-            plan = self.plan(instant, f"{instant.requested}.compaction.requested")
+        for instant in self.timeline.pending(action):
+            plan = self.plan(instant, f"{instant.requested}.{action}.requested")
             for operation in plan.get("operations") or []:
                 covered[operation["partitionPath"] or "", operation["fileId"]] = instant.requested
         return covered

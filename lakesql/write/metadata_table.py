@@ -24,16 +24,17 @@ def listed(config: TableConfig) -> bool:
     return any(config.properties.get(key, "").strip() for key in _KEYS[:2])
 
 
-def remove(state: TableState, now_ms: int) -> str | None:
+def remove(state: TableState, now_ms: int, completing: str = "") -> str | None:
     """Remove the metadata table if the table's properties, read again, list one. A sentence for the user, or None.
 
     CommitConflict for a version 6 table with a pending compaction: Spark's rebuild would lose log files there.
+    `completing` is the instant of a compaction that is pending no longer when the lock is given back.
     """
     storage: Storage = state.storage
     config = read_config(storage)
     if not listed(config):
         return None
-    compactions = state.timeline.pending("compaction")
+    compactions = [i for i in state.timeline.pending("compaction") if i.requested != completing]
     if config.version < 8 and compactions:
         raise CommitConflict(
             f"{state.path}: the metadata table must be removed before this write, and compaction "

@@ -1,0 +1,351 @@
+"""Compaction: folding the logs of a Merge-on-Read table into new base files (hudi-format 10.2).
+
+`schedule` leaves a plan on the timeline, `run` carries plans out, those of Spark too, `compact` does both. A plan is a
+promise to all writers: what they log after it belongs on top of the new base file, so they go on while files are
+written. The table's lock is held for planning, for starting and for completing only. A run that died is taken back by the
+next one; a plan stays until it is run. `after_write` is what a write's settings ask for.
+
+Which slices and when: `compaction_plan`; how a file comes to be: `compaction_files`. Not here: log compaction.
+"""
+
+import json
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import duckdb
+
+from lakesql.errors import CommitConflict, CommitUnknown, LakeError, TableError
+from lakesql.format.files import BaseFile, FileSlice
+from lakesql.format.metadata import WriteStat, encode_commit, encode_record
+from lakesql.format.timeline import COMPLETED, INFLIGHT, Instant, instant_file_name
+from lakesql.services import action
+from lakesql.services.action import Look, looking, running
+from lakesql.services.compaction_files import Progress, Work, fold_all, work_of
+from lakesql.services.compaction_plan import (
+    TRIGGER_SETTINGS,
+    choose,
+    is_due,
+    operation_of,
+    parse_config,
+    plan_record,
+    slices_of,
+)
+from lakesql.storage import Storage
+from lakesql.table.state import TableState, load, load_head
+from lakesql.write import commit, metadata_table
+from lakesql.write.clock import Clock, system_clock, timeline_zone
+from lakesql.write.settings import parse_settings
+from lakesql.write.transaction import Transaction
+from lakesql.write.undo import dead_writes
+
+ACTION, OPERATION = "compaction", "COMPACT"
+HINT_EVERY = 10
+"""A write looks whether compaction is overdue when so many delta commits have passed, and again after as many."""
+HINT_RATIO = 2
+_WAIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What compactions did. `instant` is the newest of `instants`, None when there was nothing to do."""
+
+    instants: tuple[str, ...] = ()
+    completed: str | None = None
+    """Completion time of the newest; None when it was only scheduled."""
+    file_groups: int = 0
+    log_files: int = 0
+    log_bytes: int = 0
+    rows_written: int = 0
+    bytes_written: int = 0
+    duration_s: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def instant(self) -> str | None:
+        return self.instants[-1] if self.instants else None
+
+    def __str__(self) -> str:
+        if not self.instants:
+            return "compact: nothing to do"
+        done = "compaction" if self.completed else "scheduled compaction"
+        return (
+            f"compact: {done} {', '.join(self.instants)}: {self.file_groups} file groups, {self.log_files} log files, "
+            f"{self.log_bytes:,} bytes of logs; {self.bytes_written:,} bytes written in {self.duration_s:.2f} s"
+        )
+
+    def __add__(self, other: "CompactionResult") -> "CompactionResult":
+        return CompactionResult(
+            (*self.instants, *other.instants),
+            other.completed or self.completed,
+            self.file_groups + other.file_groups,
+            self.log_files + other.log_files,
+            self.log_bytes + other.log_bytes,
+            self.rows_written + other.rows_written,
+            self.bytes_written + other.bytes_written,
+            self.duration_s + other.duration_s,
+            (*self.notes, *other.notes),
+        )
+
+
+def compact(
+    con: duckdb.DuckDBPyConnection,
+    storage: Storage,
+    settings: Mapping[str, str],
+    *,
+    partitions: Collection[str] | None = None,
+    only_due: bool = False,
+    clock: Clock = system_clock,
+    progress: Progress | None = None,
+) -> CompactionResult:
+    """Run the plans that are pending, then schedule one for the logs that are left and run it."""
+    done = run(con, storage, settings, clock=clock, progress=progress)
+    planned = schedule(storage, settings, partitions=partitions, only_due=only_due, clock=clock)
+    if planned.instant is None:
+        return done
+    return done + run(con, storage, settings, instants=planned.instants, clock=clock, progress=progress)
+
+
+def schedule(
+    storage: Storage,
+    settings: Mapping[str, str],
+    *,
+    partitions: Collection[str] | None = None,
+    only_due: bool = False,
+    clock: Clock = system_clock,
+) -> CompactionResult:
+    """Leave a plan on the timeline; the result has no instant when no file slice is to be compacted.
+
+    `partitions`: only these partition paths. `only_due`: only when the trigger of the settings says so. Raises TableError
+    for a table without logs (Copy-on-Write) and wrong settings, CommitConflict when another engine is writing.
+    """
+    config = parse_config(settings)
+    with looking(storage, settings, clock) as look:
+        state = look.state
+        require_mor(state)
+        if only_due and not is_due(config, state.timeline, clock(), look.zone):
+            return CompactionResult()
+        slices = _candidates(state, partitions)
+        possible = [operation_of(s, look.settings.max_file_bytes) for s in slices]
+        today = datetime.fromtimestamp(clock() / 1000, look.zone).date()
+        chosen = choose(possible, config, today, state.path)
+        if not chosen:
+            return CompactionResult()
+        plan = encode_record("HoodieCompactionPlan", plan_record(chosen, state.config.version))
+        txn = action.request(look, ACTION, OPERATION, plan)
+    logs = [log for o in chosen for log in o.slice.logs]
+    size = sum(log.size_bytes for log in logs)
+    return CompactionResult((txn.instant,), None, len(chosen), len(logs), size)
+
+
+def asks_trigger(given: Mapping[str, str]) -> bool:
+    """Whether the settings of one call name the trigger, which is asked then; a plain call means now."""
+    return bool(TRIGGER_SETTINGS & set(given))
+
+
+def require_mor(state: TableState) -> None:
+    """TableError for a table that has no logs to compact."""
+    if not state.config.is_mor:
+        raise TableError(
+            f"{state.path}: the table is Copy-on-Write and has no logs; only Merge-on-Read tables are compacted. To "
+            "merge small files, cluster it."
+        )
+
+
+def _candidates(state: TableState, partitions: Collection[str] | None) -> list[FileSlice]:
+    """Slices with logs that no pending service has a plan for."""
+    taken = {*state.pending_compactions, *state.pending_log_compactions, *state.pending_clustering}
+    wanted = None if partitions is None else {p.strip("/") for p in partitions}
+    found = [s for s in state.slices() if s.logs and s.group not in taken]
+    return [s for s in found if wanted is None or s.partition in wanted]
+
+
+def run(
+    con: duckdb.DuckDBPyConnection,
+    storage: Storage,
+    settings: Mapping[str, str],
+    *,
+    instants: Collection[str] | None = None,
+    limit: int | None = None,
+    clock: Clock = system_clock,
+    progress: Progress | None = None,
+) -> CompactionResult:
+    """Carry pending plans out, oldest first: all, `limit` of them, or those of `instants`.
+
+    Raises TableError for an instant that is no pending compaction and for a plan whose files are gone, CommitConflict
+    when another runner is at work or came first.
+    """
+    with running(storage, ACTION):
+        head = load_head(storage)
+        require_mor(head)
+        pending = [i.requested for i in head.timeline.pending(ACTION)]
+        unknown = sorted(set(instants or ()) - set(pending))
+        if unknown:
+            raise TableError(
+                f"{head.path}: {unknown[0]} is no pending compaction; pending are: {', '.join(pending) or 'none'}."
+            )
+        chosen = [i for i in pending if instants is None or i in instants][:limit]
+        done = CompactionResult()
+        for instant in chosen:
+            done += _run_one(con, storage, settings, instant, clock, progress)
+    return done
+
+
+def _run_one(
+    con: duckdb.DuckDBPyConnection,
+    storage: Storage,
+    settings: Mapping[str, str],
+    instant: str,
+    clock: Clock,
+    progress: Progress | None,
+) -> CompactionResult:
+    began = time.perf_counter()
+    with looking(storage, settings, clock, alone=False) as look:
+        state = look.state
+        found = next((i for i in state.timeline.pending(ACTION) if i.requested == instant), None)
+        if found is None:
+            raise CommitConflict(f"{state.path}: another writer ran compaction {instant} meanwhile. Nothing was changed.")
+        txn = action.planned(state, found, OPERATION)
+        state = action.take_back(state, txn, clock)
+        slices = planned_slices(state, found)
+        action.start(txn)
+    work = work_of(txn, state, look.settings)
+    try:
+        stats = fold_all(con, work, slices, progress)
+        completed, note = _complete(txn, work, stats, settings, clock)
+    except CommitUnknown:
+        raise
+    except BaseException:
+        with suppress(OSError, LakeError):
+            _give_up(txn, work)
+        raise
+    notes = tuple(n for n in (note, commit.finish(txn)) if n)
+    return CompactionResult(
+        (instant,),
+        completed,
+        len(slices),
+        sum(len(s.logs) for s in slices),
+        sum(log.size_bytes for s in slices for log in s.logs),
+        sum(s.num_writes or 0 for s in stats),
+        sum(s.file_size_in_bytes or 0 for s in stats),
+        time.perf_counter() - began,
+        notes,
+    )
+
+
+def planned_slices(state: TableState, instant: Instant) -> list[FileSlice]:
+    """The slices of a pending plan, with its logs only: what came later belongs to the next slice."""
+    name = f"{instant.requested}.{instant.action}.requested"
+    plan = state.plan(instant, name)
+    return slices_of(plan, state.files, state.replaced(), f"{state.path}: {instant.action} {instant.requested}")
+
+
+def _complete(
+    txn: Transaction, work: Work, stats: list[WriteStat], settings: Mapping[str, str], clock: Clock
+) -> tuple[str, str | None]:
+    """Make the new base files visible; the completion time, and a sentence about the metadata table when it went."""
+    deadline = time.monotonic() + parse_settings(settings).lock_wait_ms / 1000
+    while True:
+        with looking(txn.storage, settings, clock, alone=False) as look:
+            try:
+                _require_alone(txn, work, look)
+                look, note = action.without_metadata_table(look, txn.instant)
+            except CommitConflict:
+                if not metadata_table.listed(look.state.config) or time.monotonic() > deadline:
+                    raise
+            else:
+                schema = json.dumps(look.state.avro, separators=(",", ":"))
+                body = replace(commit.metadata_of(txn, stats, schema, {}, {}), compacted=True)
+                encoded = encode_commit(body, version=txn.config.version, replace=False)
+                return action.complete(txn, look, encoded), note
+        time.sleep(_WAIT_S)
+
+
+def _require_alone(txn: Transaction, work: Work, look: Look) -> None:
+    """CommitConflict when another engine ran the same plan, or is writing with a metadata table that has to go."""
+    there = {f.path for f in look.state.files if isinstance(f, BaseFile) and f.instant == txn.instant}
+    if there != set(work.paths):
+        raise CommitConflict(
+            f"{txn.where}: another engine ran compaction {txn.instant} at the same time. Nothing of ours was committed. "
+            "Look at the timeline, then run the compaction again if it is still pending."
+        )
+    if metadata_table.listed(look.state.config):
+        dead_writes(look.state, look.clock)
+
+
+def _give_up(txn: Transaction, work: Work) -> None:
+    """Take our files away; the plan goes back to requested unless another engine has it."""
+    state = load(txn.storage)
+    now = next((i for i in state.timeline.instants if i.requested == txn.instant and i.action == ACTION), None)
+    theirs = [
+        f for f in state.files if isinstance(f, BaseFile) and f.instant == txn.instant and f.path not in work.paths
+    ]
+    if now is not None and now.state == COMPLETED:
+        kept = {s.path for stats in state.commit(now).partition_stats.values() for s in stats}
+        if kept & set(work.paths):  # it is complete after all: an interrupt came right after the put
+            commit.finish(txn)
+            return
+    for path in work.paths:
+        txn.storage.delete(path)
+    if now is not None and now.state == INFLIGHT and not theirs:
+        action.revert(txn)
+
+
+# ---------------------------------------------------------------- after a write
+
+
+def after_write(
+    con: duckdb.DuckDBPyConnection, storage: Storage, settings: Mapping[str, str], clock: Clock
+) -> list[str]:
+    """Inline compaction or scheduling where the settings ask for it, else a hint when logs have outgrown their files."""
+    if settings.get("hoodie.table.type") != "MERGE_ON_READ":
+        return []
+    config = parse_config(settings)
+    if not config.inline and not config.schedule_inline:
+        return _hint(storage)
+    head = load_head(storage)
+    zone = timeline_zone(head, parse_settings(settings).timezone)
+    due = is_due(config, head.timeline, clock(), zone)
+    if config.inline:
+        if not due and not head.timeline.pending(ACTION):
+            return []
+        done = compact(con, storage, settings, only_due=True, clock=clock)
+        said = f"Compaction {', '.join(done.instants)} folded {done.log_files} log files into {done.file_groups} base files."
+        return [said, *done.notes] if done.instants else []
+    planned = schedule(storage, settings, only_due=True, clock=clock) if due else CompactionResult()
+    if planned.instant is None:
+        return []
+    return [f"Compaction {planned.instant} of {planned.file_groups} file groups was scheduled; RUN COMPACTION runs it."]
+
+
+def _hint(storage: Storage) -> list[str]:
+    """One sentence when many logs are larger than their base files. Most writes are answered by the timeline alone."""
+    head = load_head(storage)
+    compactions = [i.requested for i in head.timeline.instants if i.action == ACTION]
+    last = max(compactions, default="")
+    passed = sum(i.action == "deltacommit" and i.is_completed and i.requested > last for i in head.timeline.instants)
+    if not passed or passed % HINT_EVERY or head.timeline.pending(ACTION):
+        return []
+    slices = [s for s in load(storage).slices() if s.logs]
+    grown = [s for s in slices if sum(f.size_bytes for f in s.logs) > HINT_RATIO * (s.base.size_bytes if s.base else 0)]
+    if not grown:
+        return []
+    size = sum(f.size_bytes for s in grown for f in s.logs)
+    return [
+        f"Compaction is due: in {len(grown)} file groups the logs ({size:,} bytes) are more than {HINT_RATIO} times as "
+        f"large as the base file; RUN COMPACTION ON {head.name} folds them."
+    ]
+
+
+def show(state: TableState) -> list[tuple[Instant, int]]:
+    """Compactions on the timeline, newest first, and how many file groups each has."""
+    require_mor(state)
+    rows = []
+    for instant in sorted(state.timeline.instants, key=lambda i: i.requested, reverse=True):
+        if instant.action != ACTION:
+            continue
+        name = instant_file_name(instant.requested, ACTION, "REQUESTED", state.config.layout)
+        rows.append((instant, len(state.plan(instant, name).get("operations") or [])))
+    return rows
