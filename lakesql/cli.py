@@ -24,9 +24,10 @@ from lakesql.handle import open_table
 from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
+from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "demo")
+_COMMANDS = ("run", "inspect", "compact", "demo")
 
 
 class Format(StrEnum):
@@ -198,6 +199,38 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")
+
+
+@app.command()
+def compact(
+    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Merge-on-Read table.")],
+    every: Annotated[str | None, typer.Option(help="Again and again, e.g. every 10m, until Ctrl-C.")] = None,
+    schedule_only: Annotated[bool, typer.Option("--schedule-only", help="Leave a plan, run nothing.")] = False,
+    run_only: Annotated[bool, typer.Option("--run-only", help="Run what is planned, plan nothing.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Merge log blocks with each other only.")] = False,
+    partition: Annotated[list[str] | None, typer.Option(help="Only this partition path; may be repeated.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of Hudi.")] = None,
+) -> None:
+    """Fold the logs of a table into its base files, beside its writers, who need not wait."""
+    wrong = [s for s in set_ or () if "=" not in s]
+    if wrong or (schedule_only and run_only):
+        raise LakeError(
+            f"--set {wrong[0]}: write KEY=VALUE." if wrong else "--schedule-only and --run-only exclude each other."
+        )
+    settings: dict[str, Any] = {k.strip(): v.strip() for k, _, v in (s.partition("=") for s in set_ or ())}
+    table = open_table(path)
+
+    def progress(done: int, all_: int) -> None:
+        if sys.stderr.isatty():
+            typer.echo(f"\r{done} of {all_} file groups{chr(10) if done == all_ else ''}", nl=False, err=True)
+
+    def work() -> str:
+        done = table.compact(
+            schedule=not run_only, run=not schedule_only, partitions=partition, logs=logs, progress=progress, **settings
+        )
+        return "\n".join([str(done), *done.notes])
+
+    keep(work, typer.echo, None if every is None else seconds_of(every))
 
 
 @app.command()

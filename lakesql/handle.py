@@ -16,7 +16,9 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
-from lakesql.services import maintain
+from lakesql.services import compaction, log_compaction, maintain
+from lakesql.services.compaction_files import Progress
+from lakesql.services.compaction_result import CompactionResult
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
@@ -240,6 +242,38 @@ class Table:
         """How far the read-optimized view lags behind the snapshot, now."""
         [lag] = freshness(self.state, system_clock())
         return lag
+
+    def compact(
+        self,
+        *,
+        instant: str | None = None,
+        schedule: bool = True,
+        run: bool = True,
+        partitions: Sequence[str] | None = None,
+        logs: bool = False,
+        progress: Progress | None = None,
+        **settings: str,
+    ) -> CompactionResult:
+        """Fold the logs of a Merge-on-Read table into new base files: run what is pending, then plan and run the rest.
+
+        `run=False` only leaves a plan, `schedule=False` only runs pending ones, `instant` only that one. `partitions`:
+        plan for these partition paths alone. `logs=True` merges log blocks with each other instead. A setting that names
+        the trigger (`hoodie.compact.inline.max.delta.commits`, ...) is asked first. Raises TableError for Copy-on-Write
+        tables and instants that are not pending, CommitConflict when another compaction is at work.
+        """
+        cur = self._con.cursor()
+        make_utc(cur)
+        chosen = {**self.state.config.properties, **settings}
+        storage, due = self._storage, compaction.asks_trigger(settings)
+        instants = None if instant is None else [instant]
+        with interrupts():
+            if logs:
+                return log_compaction.act(cur, storage, chosen, instants, schedule, run, partitions)
+            if instants is not None or not schedule:
+                return compaction.run(cur, storage, chosen, instants=instants, progress=progress)
+            if not run:
+                return compaction.schedule(storage, chosen, partitions=partitions, only_due=due)
+            return compaction.compact(cur, storage, chosen, partitions=partitions, only_due=due, progress=progress)
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""

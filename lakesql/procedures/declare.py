@@ -65,7 +65,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """A stored procedure. `parameters` without `table` and `path`, which come first when `of_table`."""
+    """A stored procedure. `table` and `path` come first when `of_table`, unless `parameters` has them elsewhere."""
 
     name: str
     doc: str
@@ -78,7 +78,7 @@ class Procedure:
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
-        return (TABLE, PATH, *self.parameters) if self.of_table else self.parameters
+        return (TABLE, PATH, *self.parameters) if self.of_table and TABLE not in self.parameters else self.parameters
 
     def signature(self) -> str:
         """The parameters as one writes them, optional ones with their default."""

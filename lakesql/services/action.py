@@ -6,7 +6,7 @@ inflight while nobody runs was left by a dead one, and the next runner takes it 
 Another engine does not know the lock: its inflight plan counts as dead after FOREIGN_DEAD_MS without a trace.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -117,6 +117,26 @@ def revert(txn: Transaction) -> None:
     txn.storage.delete_tree(temporary_folder(txn.instant))
     txn.storage.delete(path_of(txn, INFLIGHT))
     txn.storage.delete(heartbeat_path(txn.instant))
+
+
+def give_up(txn: Transaction, paths: Collection[str]) -> None:
+    """Take the files of a failed attempt away; the plan goes back to requested, unless another engine has taken it.
+
+    `paths` are the data files that we began. When the action is complete after all (an interrupt came right after the
+    put), they stay.
+    """
+    state = load(txn.storage)
+    now = next((i for i in state.timeline.instants if (i.requested, i.action) == (txn.instant, txn.action)), None)
+    if now is not None and now.is_completed:
+        stats = state.commit(now).partition_stats.values()
+        if {s.path for of_partition in stats for s in of_partition} & set(paths):
+            commit.finish(txn)
+            return
+    for path in paths:
+        txn.storage.delete(path)
+    theirs = [f.path for f in state.files if f.instant == txn.instant and f.path not in paths]
+    if now is not None and now.state == INFLIGHT and not theirs:
+        revert(txn)
 
 
 def take_back(state: TableState, txn: Transaction, clock: Clock) -> TableState:

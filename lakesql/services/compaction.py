@@ -8,11 +8,10 @@ next one; a plan stays until it is run. `after_write` is what a write's settings
 Which slices and when: `compaction_plan`; how a file comes to be: `compaction_files`. Not here: log compaction.
 """
 
-import json
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import duckdb
@@ -20,10 +19,10 @@ import duckdb
 from lakesql.errors import CommitConflict, CommitUnknown, LakeError, TableError
 from lakesql.format.files import BaseFile, FileSlice
 from lakesql.format.metadata import WriteStat, encode_commit, encode_record
-from lakesql.format.timeline import COMPLETED, INFLIGHT, Instant, instant_file_name
+from lakesql.format.timeline import REQUESTED, Instant, instant_file_name
 from lakesql.services import action
 from lakesql.services.action import Look, looking, running
-from lakesql.services.compaction_files import Progress, Work, fold_all, work_of
+from lakesql.services.compaction_files import Progress, Work, fold_all, require_mor, schema_text, work_of
 from lakesql.services.compaction_plan import (
     TRIGGER_SETTINGS,
     choose,
@@ -33,6 +32,7 @@ from lakesql.services.compaction_plan import (
     plan_record,
     slices_of,
 )
+from lakesql.services.compaction_result import CompactionResult
 from lakesql.storage import Storage
 from lakesql.table.state import TableState, load, load_head
 from lakesql.write import commit, metadata_table
@@ -46,48 +46,6 @@ HINT_EVERY = 10
 """A write looks whether compaction is overdue when so many delta commits have passed, and again after as many."""
 HINT_RATIO = 2
 _WAIT_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
-    """What compactions did. `instant` is the newest of `instants`, None when there was nothing to do."""
-
-    instants: tuple[str, ...] = ()
-    completed: str | None = None
-    """Completion time of the newest; None when it was only scheduled."""
-    file_groups: int = 0
-    log_files: int = 0
-    log_bytes: int = 0
-    rows_written: int = 0
-    bytes_written: int = 0
-    duration_s: float = 0.0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def instant(self) -> str | None:
-        return self.instants[-1] if self.instants else None
-
-    def __str__(self) -> str:
-        if not self.instants:
-            return "compact: nothing to do"
-        done = "compaction" if self.completed else "scheduled compaction"
-        return (
-            f"compact: {done} {', '.join(self.instants)}: {self.file_groups} file groups, {self.log_files} log files, "
-            f"{self.log_bytes:,} bytes of logs; {self.bytes_written:,} bytes written in {self.duration_s:.2f} s"
-        )
-
-    def __add__(self, other: "CompactionResult") -> "CompactionResult":
-        return CompactionResult(
-            (*self.instants, *other.instants),
-            other.completed or self.completed,
-            self.file_groups + other.file_groups,
-            self.log_files + other.log_files,
-            self.log_bytes + other.log_bytes,
-            self.rows_written + other.rows_written,
-            self.bytes_written + other.bytes_written,
-            self.duration_s + other.duration_s,
-            (*self.notes, *other.notes),
-        )
 
 
 def compact(
@@ -145,15 +103,6 @@ def asks_trigger(given: Mapping[str, str]) -> bool:
     return bool(TRIGGER_SETTINGS & set(given))
 
 
-def require_mor(state: TableState) -> None:
-    """TableError for a table that has no logs to compact."""
-    if not state.config.is_mor:
-        raise TableError(
-            f"{state.path}: the table is Copy-on-Write and has no logs; only Merge-on-Read tables are compacted. To "
-            "merge small files, cluster it."
-        )
-
-
 def _candidates(state: TableState, partitions: Collection[str] | None) -> list[FileSlice]:
     """Slices with logs that no pending service has a plan for."""
     taken = {*state.pending_compactions, *state.pending_log_compactions, *state.pending_clustering}
@@ -206,7 +155,9 @@ def _run_one(
         state = look.state
         found = next((i for i in state.timeline.pending(ACTION) if i.requested == instant), None)
         if found is None:
-            raise CommitConflict(f"{state.path}: another writer ran compaction {instant} meanwhile. Nothing was changed.")
+            raise CommitConflict(
+                f"{state.path}: another writer ran compaction {instant} meanwhile. Nothing was changed."
+            )
         txn = action.planned(state, found, OPERATION)
         state = action.take_back(state, txn, clock)
         slices = planned_slices(state, found)
@@ -219,7 +170,7 @@ def _run_one(
         raise
     except BaseException:
         with suppress(OSError, LakeError):
-            _give_up(txn, work)
+            action.give_up(txn, work.paths)
         raise
     notes = tuple(n for n in (note, commit.finish(txn)) if n)
     return CompactionResult(
@@ -256,8 +207,7 @@ def _complete(
                 if not metadata_table.listed(look.state.config) or time.monotonic() > deadline:
                     raise
             else:
-                schema = json.dumps(look.state.avro, separators=(",", ":"))
-                body = replace(commit.metadata_of(txn, stats, schema, {}, {}), compacted=True)
+                body = replace(commit.metadata_of(txn, stats, schema_text(look.state), {}, {}), compacted=True)
                 encoded = encode_commit(body, version=txn.config.version, replace=False)
                 return action.complete(txn, look, encoded), note
         time.sleep(_WAIT_S)
@@ -273,24 +223,6 @@ def _require_alone(txn: Transaction, work: Work, look: Look) -> None:
         )
     if metadata_table.listed(look.state.config):
         dead_writes(look.state, look.clock)
-
-
-def _give_up(txn: Transaction, work: Work) -> None:
-    """Take our files away; the plan goes back to requested unless another engine has it."""
-    state = load(txn.storage)
-    now = next((i for i in state.timeline.instants if i.requested == txn.instant and i.action == ACTION), None)
-    theirs = [
-        f for f in state.files if isinstance(f, BaseFile) and f.instant == txn.instant and f.path not in work.paths
-    ]
-    if now is not None and now.state == COMPLETED:
-        kept = {s.path for stats in state.commit(now).partition_stats.values() for s in stats}
-        if kept & set(work.paths):  # it is complete after all: an interrupt came right after the put
-            commit.finish(txn)
-            return
-    for path in work.paths:
-        txn.storage.delete(path)
-    if now is not None and now.state == INFLIGHT and not theirs:
-        action.revert(txn)
 
 
 # ---------------------------------------------------------------- after a write
@@ -346,6 +278,6 @@ def show(state: TableState) -> list[tuple[Instant, int]]:
     for instant in sorted(state.timeline.instants, key=lambda i: i.requested, reverse=True):
         if instant.action != ACTION:
             continue
-        name = instant_file_name(instant.requested, ACTION, "REQUESTED", state.config.layout)
+        name = instant_file_name(instant.requested, ACTION, REQUESTED, state.config.layout)
         rows.append((instant, len(state.plan(instant, name).get("operations") or [])))
     return rows

@@ -7,6 +7,7 @@ groups of `write.basefile`. Nothing is committed here.
 """
 
 import io
+import json
 import struct
 import time
 from collections import deque
@@ -67,8 +68,22 @@ class LogFacts:
     rollbacks: int
 
 
+def require_mor(state: TableState) -> None:
+    """TableError for a table that has no logs to compact."""
+    if not state.config.is_mor:
+        raise TableError(
+            f"{state.path}: the table is Copy-on-Write and has no logs; only Merge-on-Read tables are compacted. To "
+            "merge small files, cluster it."
+        )
+
+
 def work_of(txn: Transaction, state: TableState, settings: WriteConfig) -> Work:
     return Work(txn, state, settings, view_of(state))
+
+
+def schema_text(state: TableState) -> str:
+    """The table schema as a commit carries it."""
+    return json.dumps(state.avro, separators=(",", ":"))
 
 
 def view_of(state: TableState) -> View:
@@ -161,9 +176,7 @@ def _fold(work: Work, number: int, one: FileSlice, delta: tuple[deltas.Batch, in
     )
 
 
-def in_place(
-    storage: Storage, where: str, base: BaseFile, dead: np.ndarray, live: pa.Table
-) -> tuple[Edit, pa.Table]:
+def in_place(storage: Storage, where: str, base: BaseFile, dead: np.ndarray, live: pa.Table) -> tuple[Edit, pa.Table]:
     """Rows of a base file that went (`dead`) and log records that count, as changes in place and rows that are new."""
     if not len(dead):
         return Edit(_NOWHERE, live.slice(0, 0), _NOWHERE), live

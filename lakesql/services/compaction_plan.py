@@ -248,7 +248,9 @@ def _operation_record(one: Operation) -> dict[str, Any]:
     }
 
 
-def slices_of(plan: Mapping[str, Any], files: Collection[Any], gone: Collection[tuple[str, str]], where: str) -> list[FileSlice]:
+def slices_of(
+    plan: Mapping[str, Any], files: Collection[Any], gone: Collection[tuple[str, str]], where: str
+) -> list[FileSlice]:
     """The file slices that a plan names, base file and exactly its logs, from the files of a listing.
 
     An operation whose files were cleaned away with its replaced group (`gone`) is left out; any other file that is

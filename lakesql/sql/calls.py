@@ -32,7 +32,7 @@ def call(session: Session, statement: CallStatement) -> pa.Table:
         table = (
             _table(session, arguments["table"]) if arguments["path"] is None else _resolve(session, arguments["path"])
         )
-        settings = session.write_settings(read_config(table).properties)
+        settings = session.service_settings(read_config(table).properties)
     with session.instance.cursor() as cursor:
         made = Call(cursor, arguments, settings, lambda name: _table(session, name), session.clock, table)
         if table is None:

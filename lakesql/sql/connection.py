@@ -467,7 +467,7 @@ def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Chang
     changed, attempts = retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits)
     result = with_attempts(changed.result, attempts)
     if result.instant is not None:
-        settings = session.write_settings(read_config(storage).properties)
+        settings = session.service_settings(read_config(storage).properties)
         with session.instance.cursor() as cursor:
             result = replace(result, notes=(*result.notes, *maintain(cursor, storage, settings, session.clock)))
     return replace(changed, result=result)

@@ -1,10 +1,14 @@
-"""The parser of CALL. Which procedures are ours is asked here; every other CALL is DuckDB's."""
+"""The parsers of CALL, and of Spark's statements that are calls in other words: RUN, SCHEDULE and SHOW COMPACTION.
+
+Which procedures are ours is asked here; every other CALL is DuckDB's.
+"""
 
 from lakesql.procedures import PROCEDURES
 from lakesql.procedures.help import ABSENT
-from lakesql.sql.cursor import Cursor
+from lakesql.sql.cursor import Cursor, string_value
 from lakesql.sql.lexer import IDENTIFIERS
 from lakesql.sql.nodes import Call, Text
+from lakesql.table.names import literal
 
 _SCHEMAS = {"system", "main", "spark_catalog"}
 _NAMING = ("=>", ":=", "=")
@@ -41,3 +45,25 @@ def _argument(cursor: Cursor) -> tuple[str | None, Text]:
             while cursor.peek().kind == "op" and cursor.peek().text in (*_NAMING, ">", ":"):
                 cursor.next()
     return name, cursor.until("a value", ",", ")")
+
+
+def compaction(cursor: Cursor) -> Call | None:
+    """RUN COMPACTION ON t [AT instant] | SCHEDULE COMPACTION ON t | SHOW COMPACTION ON t [LIMIT n]; t or 'path'."""
+    verb = cursor.next().word
+    if not cursor.accept("COMPACTION", "ON"):
+        return None
+    start = cursor.peek().start
+    if cursor.peek().kind == "string":
+        target = ("path", Text(literal(string_value(cursor.next())), start))
+    else:
+        target = ("table", Text(literal(".".join(cursor.name("a table name or a path in quotes"))), start))
+    arguments: list[tuple[str | None, Text]] = [target]
+    if verb == "SHOW" and cursor.accept("LIMIT"):
+        arguments.append(("limit", cursor.until("a number")))
+    if verb == "RUN" and cursor.accept("AT"):
+        arguments.append(("timestamp", cursor.until("an instant")))
+    cursor.finish()
+    if verb == "SHOW":
+        return Call("show_compaction", tuple(arguments))
+    op = "execute" if len(arguments) > 1 else {"RUN": "run", "SCHEDULE": "schedule"}[verb]
+    return Call("run_compaction", (("op", Text(literal(op), start)), *arguments))

@@ -109,6 +109,10 @@ class Session:
         stored = {k: v for k, v in properties.items() if k.startswith("hoodie.") and not k.startswith(TABLE_PREFIXES)}
         return stored | {k: v for k, v in self.settings.items() if k.startswith(("hoodie.", "lakesql."))}
 
+    def service_settings(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The settings of a table service: all that the table stores, then those of the session."""
+        return {**properties, **self.write_settings(properties)}
+
     def cause(self, error: duckdb.Error) -> Exception:
         """The error of ours that a table function put into one of DuckDB's, or DuckDB's error itself."""
         last = self.instance.last_error

@@ -33,6 +33,8 @@ _PLAIN = {
     "CALL": parse_call.call,
     "SET": parse_ddl.set_setting,
     "RESET": parse_ddl.reset_setting,
+    "RUN": parse_call.compaction,
+    "SCHEDULE": parse_call.compaction,
 }
 STATEMENTS = ("CREATE TABLE ... USING hudi", "EXPLAIN", *sorted((*_WITH_CTES, *_WITH_TARGET, *_PLAIN)))
 """First words of the statements that lakesql runs itself."""
@@ -67,6 +69,8 @@ def _parse(cursor: Cursor, is_hudi: IsHudi) -> Statement | None:
         return _WITH_CTES[first](cursor, is_hudi, ctes)
     if first == "CREATE" and not ctes:
         return parse_ddl.create_table(cursor)
+    if cursor.sees("SHOW", "COMPACTION", "ON"):
+        return parse_call.compaction(cursor)
     if first in _WITH_TARGET and not ctes:
         return _WITH_TARGET[first](cursor, is_hudi)
     if first in _PLAIN and not ctes:

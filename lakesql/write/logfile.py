@@ -32,10 +32,20 @@ class LogContent:
 
 
 def encode_groups(
-    rows: pa.Table, groups: Sequence[LogContent], avro: Mapping[str, Any], instant: str, block_bytes: int, ordered: bool
+    rows: pa.Table,
+    groups: Sequence[LogContent],
+    avro: Mapping[str, Any],
+    instant: str,
+    block_bytes: int,
+    ordered: bool,
+    stands_for: Sequence[str] = (),
 ) -> list[bytes]:
-    """The bytes of each group's log file. `rows` have the columns of `avro`, meta columns included."""
-    headers = {log.INSTANT_TIME: instant, log.SCHEMA: json.dumps(avro, separators=(",", ":"))}
+    """The bytes of each group's log file. `rows` have the columns of `avro`, meta columns included.
+
+    `stands_for`: the instants whose blocks these blocks replace (log compaction, hudi-format 4.9).
+    """
+    claims = {log.COMPACTED_BLOCK_TIMES: ",".join(stands_for)} if stands_for else {}
+    headers = {log.INSTANT_TIME: instant, **claims, log.SCHEMA: json.dumps(avro, separators=(",", ":"))}
     data, offsets = encode_records(rows, dict(avro))
     files = []
     for group in groups:
