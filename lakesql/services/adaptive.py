@@ -130,6 +130,8 @@ class Facts:
     """Until the next round; 0 when none is planned."""
     reads_per_s: float | None = None
     """Snapshot reads of the table, None when they are not observed."""
+    folds: bool = True
+    """Whether the table can have log compaction."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,8 @@ def measured_factor(runs: Sequence[Run], costs: Costs) -> float:
     weights = [0.8**n for n in range(len(newest))]
     took = sum(w * r.seconds for w, r in zip(weights, newest, strict=True))
     expected = sum(
-        w * (costs.round_s + r.groups * costs.group_s + r.base_bytes * costs.base_byte_s + r.log_bytes * costs.log_byte_s)
+        w
+        * (costs.round_s + r.groups * costs.group_s + r.base_bytes * costs.base_byte_s + r.log_bytes * costs.log_byte_s)
         for w, r in zip(weights, newest, strict=True)
     )
     return took / expected if took > 0 and expected > 0 else 1.0
@@ -232,7 +235,7 @@ def decide(facts: Facts, target: Target) -> Decision:
     paid = [g for g in free if _readers_paid(g, facts)]
     due = list(dict.fromkeys([*stale, *amplified, *paid]))
     allowed = allowed_seconds(facts, target.budget)
-    full, fold, seconds = _fitted(due, stale, along, allowed, costs)
+    full, fold, seconds = _fitted(due, stale, along, allowed, facts)
     whole = {g.key for g in full}
     merged = [g for g in due if g.key in whole]
     lags = [g.age_s for g in (*free, *taken)]
@@ -296,19 +299,20 @@ def _readers_paid(group: Group, facts: Facts) -> bool:
 
 
 def _fitted(
-    due: Sequence[Group], stale: Sequence[Group], along: Sequence[Group], allowed: float, costs: Costs
+    due: Sequence[Group], stale: Sequence[Group], along: Sequence[Group], allowed: float, facts: Facts
 ) -> tuple[list[Group], list[Group], float]:
     """What fits into the time: (compacted, logs made one, seconds). Groups that go along come last.
 
     When not everything that is due fits, each group takes the way that gains more per second. Only compaction cures
     staleness, so what is due for that is compacted, oldest first.
     """
+    costs = facts.costs
     total = costs.planning + sum(costs.compacting(g) for g in due)
     urgent = {g.key for g in stale}
     ways: list[tuple[bool, float, bool, Group]] = [
         (g.key in urgent, g.age_s if g.key in urgent else _gain(g, costs, False), False, g) for g in due
     ]
-    if total > allowed:
+    if total > allowed and facts.folds:
         ways += [
             (False, _gain(g, costs, True), True, g)
             for g in due
