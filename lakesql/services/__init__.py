@@ -12,17 +12,22 @@ from collections.abc import Callable, Mapping
 import duckdb
 
 from lakesql.errors import LakeError
-from lakesql.services import compaction, compaction_plan, freshness, log_compaction
+from lakesql.services import adaptive_rounds, adaptive_settings, compaction, compaction_plan, freshness, log_compaction
 from lakesql.storage import Storage
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.values import Parse
 
-SETTINGS: dict[str, Parse] = {**freshness.SETTINGS, **compaction_plan.SETTINGS, **log_compaction.SETTINGS}
+SETTINGS: dict[str, Parse] = {
+    **adaptive_settings.SETTINGS,
+    **freshness.SETTINGS,
+    **compaction_plan.SETTINGS,
+    **log_compaction.SETTINGS,
+}
 """Every setting of a service: its name, and what makes a value of its text."""
 
 AfterWrite = Callable[[duckdb.DuckDBPyConnection, Storage, Mapping[str, str], Clock], list[str]]
 
-AFTER_WRITE: tuple[AfterWrite, ...] = (compaction.after_write, log_compaction.after_write)
+AFTER_WRITE: tuple[AfterWrite, ...] = (compaction.after_write, log_compaction.after_write, adaptive_rounds.after_write)
 """What may be due after a write, in this order; each gives sentences about what it did, [] for nothing."""
 
 

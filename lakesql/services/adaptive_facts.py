@@ -5,6 +5,7 @@ Sizes come from the listing, rows and times from write stats, durations from the
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import tzinfo
 from typing import Any
 
 from lakesql.errors import FormatError
@@ -15,7 +16,6 @@ from lakesql.services.adaptive import Costs, Facts, Group, Run, measured_factor,
 from lakesql.services.freshness import completed_ms, writers_of
 from lakesql.table.merge import rule_of
 from lakesql.table.state import TableState
-from lakesql.write.clock import timeline_zone
 
 MEMORY_S = 1800.0
 """Of two equal writes the one that is older by this much counts 1/e."""
@@ -28,6 +28,7 @@ Key = tuple[str, str]
 def measure(
     state: TableState,
     now_ms: int,
+    zone: tzinfo,
     *,
     period_s: float = 0.0,
     log_read_cost: float = 1.0,
@@ -36,10 +37,10 @@ def measure(
 ) -> Facts:
     """The facts of one round. `costs`: constants of this machine, else those of `Costs`."""
     slices = state.slices()
-    runs = past_runs(state, now_ms)
+    runs = past_runs(state, now_ms, zone)
     known = replace(costs or Costs(), log_read=log_read_cost)
     return Facts(
-        groups=_groups(state, slices, now_ms),
+        groups=_groups(state, slices, now_ms, zone),
         runs=runs,
         costs=replace(known, factor=measured_factor(runs, known)),
         period_s=period_s,
@@ -48,7 +49,7 @@ def measure(
     )
 
 
-def _groups(state: TableState, slices: list[FileSlice], now_ms: int) -> tuple[Group, ...]:
+def _groups(state: TableState, slices: list[FileSlice], now_ms: int, zone: tzinfo) -> tuple[Group, ...]:
     taken = {*state.pending_compactions, *state.pending_log_compactions, *state.pending_clustering}
     writers = writers_of(state, [s for s in slices if s.logs])
     merged = _merged_logs(state)
@@ -65,7 +66,7 @@ def _groups(state: TableState, slices: list[FileSlice], now_ms: int) -> tuple[Gr
                 base_bytes=one.base.size_bytes if one.base is not None else 0,
                 log_bytes=sum(f.size_bytes for f in logs),
                 log_files=len(logs),
-                age_s=_age(state, one, [i for i, _ in written], now_ms),
+                age_s=_age(state, one, [i for i, _ in written], now_ms, zone),
                 rate=rate,
                 touches=touches,
                 log_rows=_rows([s for f in logs for _, s in writers.get(f.path, ())]),
@@ -76,13 +77,13 @@ def _groups(state: TableState, slices: list[FileSlice], now_ms: int) -> tuple[Gr
     return tuple(groups)
 
 
-def _age(state: TableState, one: FileSlice, writers: list[Instant], now_ms: int) -> float:
+def _age(state: TableState, one: FileSlice, writers: list[Instant], now_ms: int, zone: tzinfo) -> float:
     """Seconds since the oldest commit in a slice's logs completed; 0 without logs."""
     if not one.logs:
         return 0.0
     oldest = min((completed_ms(state, i) for i in writers), default=None)
     if oldest is None:
-        oldest = instant_millis(min(f.instant for f in one.logs), timeline_zone(state, ""))
+        oldest = instant_millis(min(f.instant for f in one.logs), zone)
     return max(0.0, (now_ms - oldest) / 1000)
 
 
@@ -146,7 +147,7 @@ def _rates(state: TableState, now_ms: int) -> dict[Key, tuple[float, float]]:
     }
 
 
-def past_runs(state: TableState, now_ms: int) -> tuple[Run, ...]:
+def past_runs(state: TableState, now_ms: int, zone: tzinfo) -> tuple[Run, ...]:
     """Compactions and log compactions of the last day that the active timeline knows, oldest first."""
     found = []
     for instant in state.timeline.instants:
@@ -159,7 +160,7 @@ def past_runs(state: TableState, now_ms: int) -> tuple[Run, ...]:
         found.append(
             Run(
                 ago_s=max(0.0, (now_ms - ended) / 1000),
-                seconds=max(0.0, (ended - _started_ms(state, instant, ended)) / 1000),
+                seconds=max(0.0, (ended - _started_ms(state, instant, ended, zone)) / 1000),
                 groups=len(stats),
                 base_bytes=sum(s.file_size_in_bytes or s.total_write_bytes or 0 for s in stats),
                 log_bytes=sum(s.total_log_size_compacted or 0 for s in stats),
@@ -168,9 +169,9 @@ def past_runs(state: TableState, now_ms: int) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def _started_ms(state: TableState, instant: Instant, ended: int) -> int:
+def _started_ms(state: TableState, instant: Instant, ended: int, zone: tzinfo) -> int:
     """When a compaction began to run: by its inflight file, else when it was requested."""
-    requested = instant_millis(instant.requested, timeline_zone(state, ""))
+    requested = instant_millis(instant.requested, zone)
     name = instant_file_name(instant.requested, instant.action, "INFLIGHT", state.config.layout)
     info = state.instant_files.get(name)
     return info.modified_ms if info is not None and requested <= info.modified_ms <= ended else requested

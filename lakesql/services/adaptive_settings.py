@@ -7,8 +7,6 @@ from lakesql.services.adaptive import Target
 from lakesql.services.freshness import parse_span
 from lakesql.write.values import Parse, flag, parsed
 
-ADAPTIVE = "adaptive"
-"""The value of hoodie.compaction.strategy."""
 OFF, NOTE = "off", "note"
 PREFIX = "lakesql.compaction."
 READ_AMPLIFICATION = f"{PREFIX}target.read_amplification"
@@ -16,6 +14,7 @@ STALENESS = f"{PREFIX}target.staleness"
 BUDGET = f"{PREFIX}budget"
 PERIOD = f"{PREFIX}period"
 BACKPRESSURE = f"{PREFIX}backpressure"
+OBSERVE_READS = f"{PREFIX}observe_reads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ _BY_FIELD: dict[str, tuple[str, Parse]] = {
     "budget": (BUDGET, _share),
     "period_s": (PERIOD, _span),
     "log_read_cost": (f"{PREFIX}log_read_cost", _positive),
-    "observe_reads": (f"{PREFIX}observe_reads", flag),
+    "observe_reads": (OBSERVE_READS, flag),
     "backpressure": (BACKPRESSURE, _backpressure),
 }
 SETTINGS: dict[str, Parse] = dict(_BY_FIELD.values())
