@@ -47,10 +47,11 @@ Choose = Callable[["World"], Sequence[int]]
 class World:
     """The table as it is now."""
 
-    def __init__(self, groups: int, base_bytes: int, costs: Costs) -> None:
-        sizes = np.random.default_rng(1).uniform(0.7, 1.3, groups)
+    def __init__(self, base: np.ndarray, costs: Costs, period_s: float = COMMIT_S) -> None:
+        groups = len(base)
         self.costs = costs
-        self.base = (sizes * base_bytes).astype(np.int64)
+        self.base = base
+        self.period_s = period_s
         self.logs: list[list[tuple[float, int]]] = [[] for _ in range(groups)]
         """Per group the logs that are not merged: (time of the commit, bytes)."""
         self.unmerged = np.zeros(groups, np.int64)
@@ -95,16 +96,24 @@ class World:
         self._touched *= decay
         self.now = to
         if self._busy is not None and self._busy[1] <= to:
-            began, ended, chosen, taken = self._busy
-            for group, logs in zip(chosen, taken, strict=True):
-                del self.logs[group][: len(logs)]
-                self.unmerged[group] -= sum(size for _, size in logs)
-            written = int(self.base[list(chosen)].sum())
-            self.rewritten += written
-            merged = sum(size for logs in taken for _, size in logs)
-            self.runs.append((ended, ended - began, len(chosen), written, merged))
-            self._note("compaction", began, ended)
-            self._busy = None
+            self._complete(*self._busy)
+
+    def finish(self, chosen: Sequence[int]) -> None:
+        """Compact these groups at once."""
+        self._complete(self.now, self.now, chosen, [list(self.logs[g]) for g in chosen])
+
+    def _complete(
+        self, began: float, ended: float, chosen: Sequence[int], taken: list[list[tuple[float, int]]]
+    ) -> None:
+        for group, logs in zip(chosen, taken, strict=True):
+            del self.logs[group][: len(logs)]
+            self.unmerged[group] -= sum(size for _, size in logs)
+        written = int(self.base[list(chosen)].sum())
+        self.rewritten += written
+        merged = sum(size for logs in taken for _, size in logs)
+        self.runs.append((ended, ended - began, len(chosen), written, merged))
+        self._note("compaction", began, ended)
+        self._busy = None
 
     def _note(self, action: str, requested: float, completed: float | None = None) -> None:
         times = [
@@ -136,7 +145,7 @@ class World:
             groups=tuple(self.group(g) for g in range(self.groups)),
             runs=runs,
             costs=Costs(log_read=costs.log_read, factor=measured_factor(runs, costs)),
-            period_s=COMMIT_S,
+            period_s=self.period_s,
             folds=False,
         )
 
@@ -165,7 +174,8 @@ class World:
 
 def simulate(records: np.ndarray, base_bytes: int, choose: Choose, costs: Costs) -> Outcome:
     """Replay a pattern against a strategy."""
-    world = World(records.shape[1], base_bytes, costs)
+    sizes = np.random.default_rng(1).uniform(0.7, 1.3, records.shape[1])
+    world = World((sizes * base_bytes).astype(np.int64), costs)
     seen = []
     busy = 0.0
     for row in records:

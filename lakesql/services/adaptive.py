@@ -21,6 +21,7 @@ _RECENT_RUNS = 10
 _DEFAULT_AMPLIFICATION = 1.5
 _MARGIN = 1.25
 _RELAX_MAX = 10_000.0
+_BUDGETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,13 @@ class Facts:
     folds: bool = True
     """Whether the table can have log compaction."""
 
+    @property
+    def ahead_s(self) -> float:
+        """How long what this round leaves has to do: until the next one is due, and has run as long as the last one."""
+        if not self.period_s:
+            return 0.0
+        return self.period_s + min(self.runs, key=lambda r: r.ago_s).seconds if self.runs else self.period_s
+
 
 @dataclass(frozen=True)
 class Shortfall:
@@ -142,7 +150,8 @@ class Shortfall:
     budget: float | None
     """A budget that is enough; None when no share of one runner's time is."""
     targets: Target | None
-    """Targets that the present budget is enough for."""
+    """Targets that the present budget is enough for; with `together` those that go with the budget above."""
+    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -261,7 +270,7 @@ def decide(facts: Facts, target: Target) -> Decision:
 def _stale(free: Sequence[Group], facts: Facts, target: Target) -> list[Group]:
     """Every group, oldest first, once the oldest would be too old before the next round: the view is as old as its oldest."""
     oldest = max((g.age_s for g in free), default=0.0)
-    if target.staleness_s is None or not free or oldest + facts.period_s < target.staleness_s:
+    if target.staleness_s is None or not free or oldest + facts.ahead_s < target.staleness_s:
         return []
     return sorted(free, key=lambda g: -g.age_s)
 
@@ -275,7 +284,7 @@ def _amplified(
     costs = facts.costs
     base = sum(g.written for g in facts.groups)
     bound = (target.read_amplification - 1) * base / costs.log_read
-    excess = _logs(facts.groups, facts.period_s, {g.key for g in taken}) - bound
+    excess = _logs(facts.groups, facts.ahead_s, {g.key for g in taken}) - bound
     if excess <= 0:
         return [], []
     by_score = sorted(free, key=lambda g: -score(g, costs))
@@ -304,7 +313,8 @@ def _fitted(
     """What fits into the time: (compacted, logs made one, seconds). Groups that go along come last.
 
     When not everything that is due fits, each group takes the way that gains more per second. Only compaction cures
-    staleness, so what is due for that is compacted, oldest first.
+    staleness, so what is due for that is compacted, oldest first. The first that does not fit ends the compaction of
+    others: time is saved up for it, else many small groups would keep a large one waiting for ever.
     """
     costs = facts.costs
     total = costs.planning + sum(costs.compacting(g) for g in due)
@@ -312,23 +322,30 @@ def _fitted(
     ways: list[tuple[bool, float, bool, Group]] = [
         (g.key in urgent, g.age_s if g.key in urgent else _gain(g, costs, False), False, g) for g in due
     ]
-    if total > allowed and facts.folds:
+    scarce = total > allowed
+    if scarce and facts.folds:
         ways += [
             (False, _gain(g, costs, True), True, g)
             for g in due
             if g.key not in urgent and g.log_files >= FOLD_FILES_MIN and _gain(g, costs, True) > 0
         ]
-    ways.sort(key=lambda w: (not w[0], -w[1]))
+    if scarce:
+        ways.sort(key=lambda w: (not w[0], -w[1]))
     ways += [(False, 0.0, False, g) for g in along]
     chosen: tuple[list[Group], list[Group]] = ([], [])
     used = 0.0
     done: set[tuple[str, str]] = set()
+    saving = False
     for _, _, folds, group in ways:
         took = (costs.folding(group) if folds else costs.compacting(group)) + (0 if chosen[folds] else costs.planning)
-        if group.key not in done and used + took <= allowed:
+        if group.key in done or (saving and not folds):
+            continue
+        if used + took <= allowed:
             done.add(group.key)
             chosen[folds].append(group)
             used += took
+        elif not folds:
+            saving = True
     return chosen[0], chosen[1], used
 
 
@@ -363,13 +380,13 @@ def needed_share(facts: Facts, target: Target) -> float:
     often = [0.0] * len(written)
     if target.read_amplification is not None:
         base = sum(g.written for g in facts.groups)
-        room = (target.read_amplification - 1) * base / costs.log_read - total * facts.period_s
+        room = (target.read_amplification - 1) * base / costs.log_read - total * facts.ahead_s
         if room <= 0:
             return math.inf
-        roots = [math.sqrt(g.rate * c) for g, c in zip(written, spent, strict=True)]
-        often = [g.rate * sum(roots) / (room * r) for g, r in zip(written, roots, strict=True)]
+        roots = sum(math.sqrt(g.rate * c) for g, c in zip(written, spent, strict=True))
+        often = [math.sqrt(g.rate / c) * roots / room for g, c in zip(written, spent, strict=True)]
     if target.staleness_s is not None:
-        span = target.staleness_s - facts.period_s
+        span = target.staleness_s - facts.ahead_s
         if span <= 0:
             return math.inf
         often = [max(o, min(1 / span, g.touches)) for o, g in zip(often, written, strict=True)]
@@ -386,7 +403,13 @@ def shortfall(facts: Facts, target: Target) -> Shortfall | None:
     if needed <= target.budget:
         return None
     enough = math.ceil(needed * _MARGIN * 100) / 100 if math.isfinite(needed) else math.inf
-    return Shortfall(needed, enough if enough <= 1 else None, _affordable(facts, target))
+    targets = _affordable(facts, target)
+    if enough <= 1 or targets is not None:
+        return Shortfall(needed, enough if enough <= 1 else None, targets)
+    for budget in (b for b in _BUDGETS if b > target.budget):
+        if (both := _affordable(facts, replace(target, budget=budget))) is not None:
+            return Shortfall(needed, budget, both, together=True)
+    return Shortfall(needed, None, None)
 
 
 def relaxed(target: Target, by: float) -> Target:

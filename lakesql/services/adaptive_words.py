@@ -4,6 +4,8 @@ from lakesql.services.adaptive import Decision, Facts, Shortfall, Target
 from lakesql.services.adaptive_settings import BUDGET, READ_AMPLIFICATION, STALENESS
 from lakesql.services.freshness import lag_text
 
+_SAID_MAX = 100
+
 
 def decision_text(decision: Decision, facts: Facts, target: Target) -> str:
     """One line or two."""
@@ -39,8 +41,8 @@ def _why(decision: Decision, facts: Facts, target: Target) -> list[str]:
     if target.staleness_s is not None:
         oldest = f"the oldest change that the read-optimized view lacks is {lag_text(decision.lag_s)} old"
         said.append(f"{oldest}, target {lag_text(target.staleness_s)}")
-    if facts.reads_per_s is not None:
-        groups = _counted(decision.paid, "file group")
+    if facts.reads_per_s is not None and (decision.paid or not said):
+        groups = _counted(decision.paid, "file group") if decision.paid else "no file group yet"
         said.append(f"{facts.reads_per_s:.3g} reads per second have paid for the compaction of {groups}")
     return said
 
@@ -60,14 +62,18 @@ def _leaves(decision: Decision) -> str:
 
 def shortfall_text(found: Shortfall, target: Target) -> str:
     """Why the targets cannot be met, and what is enough."""
-    needed = f"{found.needed:.0%}" if found.needed < 100 else "more than all"
-    enough = []
-    if found.budget is not None:
-        enough.append(f"{BUDGET} = {found.budget:g}")
-    if found.targets is not None:
-        enough.append(f"with the present budget {' and '.join(_settings(found.targets))}")
-    cure = f"Enough would be {'; or '.join(enough)}" if enough else "Only fewer writes, or a second machine, would help"
-    return f"The target cannot be met with {target.budget:.0%} of the time: compaction needs {needed} of it. {cure}."
+    needed = f"{found.needed:.3g}" if found.needed < _SAID_MAX else f"more than {_SAID_MAX}"
+    targets = " and ".join(_settings(found.targets)) if found.targets is not None else ""
+    budget = f"{BUDGET} = {found.budget:g}" if found.budget is not None else ""
+    if found.together:
+        enough = f"{budget} together with {targets}"
+    else:
+        enough = "; or ".join(part for part in (budget, targets and f"with the present budget {targets}") if part)
+    cure = f"Enough would be {enough}" if enough else "Only fewer writes or a faster machine would help"
+    return (
+        f"The target cannot be met: compaction needs {needed} of the time of one runner, the budget is "
+        f"{target.budget:g}. {cure}."
+    )
 
 
 def _settings(targets: Target) -> list[str]:
