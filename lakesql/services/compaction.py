@@ -46,7 +46,8 @@ from lakesql.write.undo import dead_writes
 ACTION, OPERATION = "compaction", "COMPACT"
 HINT_EVERY = 10
 """A write looks whether compaction is overdue when so many delta commits have passed, and again after as many."""
-HINT_RATIO = 2
+HINT_RATIO, HINT_BYTES = 2, 1 << 20
+"""Overdue: logs so many times as large as their base file, and so many bytes of them."""
 _WAIT_S = 0.5
 
 
@@ -276,9 +277,9 @@ def _hint(storage: Storage) -> list[str]:
         return []
     slices = [s for s in load(storage).slices() if s.logs]
     grown = [s for s in slices if sum(f.size_bytes for f in s.logs) > HINT_RATIO * (s.base.size_bytes if s.base else 0)]
-    if not grown:
-        return []
     size = sum(f.size_bytes for s in grown for f in s.logs)
+    if size < HINT_BYTES:
+        return []
     return [
         f"Compaction is due: in {len(grown)} file groups the logs ({size:,} bytes) are more than {HINT_RATIO} times as "
         f"large as the base file; RUN COMPACTION ON {head.name} folds them."

@@ -1,4 +1,4 @@
-"""A table under any sequence of writes, crashes and reopenings equals a dict (Hypothesis state machine).
+"""A table under any sequence of writes, compactions, crashes and reopenings equals a dict (Hypothesis state machine).
 
 Model: (city, id) -> (v, ts) and, on Merge-on-Read with event-time ordering, the ordering value of each tombstone, which
 keeps late inserts out. A copy of the rows is kept per completed instant and compared by time travel. Keys are few, so
@@ -19,6 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import lakesql
 from lakesql.errors import LakeError
+from lakesql.format.timeline import SERVICE_ACTIONS
+from lakesql.services import compaction
 from lakesql.sql.connection import Connection, connect
 from lakesql.storage import LocalStorage
 from lakesql.table.state import load
@@ -59,6 +61,9 @@ class TableMachine(RuleBasedStateMachine):
         self.rows: dict[Key, tuple[int | None, int | None]] = {}
         self.tombs: dict[Key, int | None] = {}
         self.copies: dict[str, dict[Key, tuple[int | None, int | None]]] = {}
+        self.planned: set[Key] = set()  # keys whose tombstones a pending compaction folds away
+        self.version = version
+        self.is_mor = kind == "mor"
         ordering = ["ts"] if event else []
         self.table = lakesql.create_table(
             self.path,
@@ -106,6 +111,7 @@ class TableMachine(RuleBasedStateMachine):
             self.tombs[key] = self.rows[key][1]
         for key in rows:
             self.tombs.pop(key, None)
+        self.planned -= set(rows)  # a later delete of it is not in the plan
         self.rows = rows
         if instant is not None:
             self.copies[instant] = dict(rows)
@@ -174,9 +180,48 @@ class TableMachine(RuleBasedStateMachine):
         storage = FaultyStorage(LocalStorage(self.path), call, how)
         with contextlib.suppress(FaultError, LakeError, OSError, duckdb.Error):
             write(con, load(storage), "SELECT * FROM rows", operation="upsert")
-        newest = max((i.requested for i in self.table.state.timeline.completed_writes()), default="")
+        writes = [i for i in self.table.state.timeline.completed_writes() if i.action not in SERVICE_ACTIONS]
+        newest = max((i.requested for i in writes), default="")
         if newest > max(self.copies, default=""):
             self.keep(newest, self.after_upsert(rows))
+
+    @precondition(lambda self: self.is_mor)
+    @rule()
+    def compact(self) -> None:
+        """Rows stay; base files keep no tombstones, so a late row of a folded delete comes back to life."""
+        self.table.compact()
+        assert not any(one.logs for one in self.table.state.slices())
+        self.tombs, self.planned = {}, set()
+
+    @precondition(lambda self: self.is_mor and self.version >= 8 and not self.table.state.pending_compactions)
+    @rule()
+    def schedule_compaction(self) -> None:
+        """In version 6 a planned group takes no writes, which the other rules would have to know."""
+        if self.table.compact(run=False).instant is not None:
+            self.planned = set(self.tombs)
+
+    @precondition(lambda self: self.is_mor)
+    @rule()
+    def run_the_scheduled_compaction(self) -> None:
+        self.table.compact(schedule=False)
+        for key in self.planned:
+            self.tombs.pop(key, None)
+        self.planned = set()
+
+    @precondition(lambda self: self.is_mor and self.version >= 8)
+    @rule()
+    def compact_logs(self) -> None:
+        self.table.compact(logs=True, **{"hoodie.log.compaction.blocks.threshold": "2"})
+
+    @precondition(lambda self: self.is_mor)
+    @rule(call=st.integers(1, 60), how=st.sampled_from(["before", "after", "torn"]))
+    def crash_while_compacting(self, call: int, how: str) -> None:
+        """Whatever is left, the rows are the same and the next run finishes it."""
+        storage = FaultyStorage(LocalStorage(self.path), call, how)
+        with contextlib.suppress(FaultError, LakeError, OSError, duckdb.Error):
+            compaction.compact(duckdb.connect(), storage, {})
+        assert self.read() == self.rows
+        self.compact()
 
     @rule()
     def reopen(self) -> None:

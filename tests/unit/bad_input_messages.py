@@ -280,8 +280,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
         "and not in this release.",
     ),
     "sql call": (
-        Unsupported,
-        "CALL run_compaction is not supported (line 1, column 1). It is part of Hudi's SQL and not in this release.",
+        SQLError,
+        "CALL run_compaction: op => 'now': use run, schedule, execute or scheduleAndExecute.",
     ),
     "sql as_of_no_time": (
         SQLError,

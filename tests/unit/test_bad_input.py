@@ -321,7 +321,7 @@ SQL = {
     "merge_without_clause": "MERGE INTO trips t USING (VALUES (1)) s(id) ON t.id = s.id",
     "on_conflict": "INSERT INTO trips VALUES (2, 1, NULL, NULL, 1, 'oslo') ON CONFLICT DO NOTHING",
     "alter": "ALTER TABLE trips ADD COLUMN x INT",
-    "call": "CALL run_compaction(table => 'trips')",
+    "call": "CALL run_compaction(op => 'now', table => 'trips')",
     "as_of_no_time": "SELECT * FROM trips TIMESTAMP AS OF 'someday'",
     "version_no_instant": "SELECT * FROM trips VERSION AS OF 'abc'",
     "mode": "SELECT * FROM hudi_scan('trips', mode := 'fast')",

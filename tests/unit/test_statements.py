@@ -306,7 +306,7 @@ UNSUPPORTED = [
     ("SHOW PARTITIONS trips", "SHOW PARTITIONS is not supported"),
     ("SHOW CREATE TABLE trips", "SHOW CREATE TABLE is not supported"),
     ("SHOW INDEXES FROM trips", "SHOW INDEXES is not supported"),
-    ("RUN COMPACTION ON trips", "RUN COMPACTION is not supported"),
+    ("RUN COMPACTION trips", "RUN COMPACTION is not supported"),
     ("DESCRIBE EXTENDED trips", "DESCRIBE EXTENDED is not supported"),
     ("REFRESH TABLE trips", "REFRESH TABLE is not supported"),
     ("MSCK REPAIR TABLE trips", "MSCK is not supported"),
