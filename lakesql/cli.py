@@ -22,8 +22,10 @@ from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
 from lakesql.handle import open_table
 from lakesql.procedures.doctor import NOTE, examine
+from lakesql.services.adaptive_settings import BUDGET, PERIOD, READ_AMPLIFICATION, STALENESS
 from lakesql.services.clean_settings import RETAINED_COMMITS
 from lakesql.services.cleaning import clean, preview
+from lakesql.services.compaction_plan import ADAPTIVE
 from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
@@ -255,15 +257,32 @@ def compact(
     run_only: Annotated[bool, typer.Option("--run-only", help="Run what is planned, plan nothing.")] = False,
     logs: Annotated[bool, typer.Option("--logs", help="Merge log blocks with each other only.")] = False,
     partition: Annotated[list[str] | None, typer.Option(help="Only this partition path; may be repeated.")] = None,
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="Decide each round by targets, and say why.")] = False,
+    target_read_amplification: Annotated[
+        float | None, typer.Option(metavar="X", help="A snapshot reads at most X times the base files; adaptive.")
+    ] = None,
+    target_staleness: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Age of the read-optimized view, e.g. '15 minutes'; adaptive.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Share of time compaction may take, e.g. 0.3; adaptive.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of Hudi.")] = None,
 ) -> None:
     """Fold the logs of a table into its base files, beside its writers, who need not wait."""
+    wanted = {READ_AMPLIFICATION: target_read_amplification, STALENESS: target_staleness, BUDGET: budget}
+    targets = {name: str(value) for name, value in wanted.items() if value is not None}
+    if targets and not adaptive:
+        raise LakeError("targets and a budget are for adaptive compaction; add --adaptive.")
+    if adaptive and logs:
+        raise LakeError("--adaptive and --logs exclude each other; adaptive compaction merges logs where that helps.")
     wrong = [s for s in set_ or () if "=" not in s]
     if wrong or (schedule_only and run_only):
         raise LakeError(
             f"--set {wrong[0]}: write KEY=VALUE." if wrong else "--schedule-only and --run-only exclude each other."
         )
-    settings: dict[str, Any] = {k.strip(): v.strip() for k, _, v in (s.partition("=") for s in set_ or ())}
+    settings: dict[str, Any] = {k.strip(): v.strip() for k, _, v in (s.partition("=") for s in set_ or ())} | targets
+    pause = None if every is None else seconds_of(every)
+    if adaptive and pause is not None:
+        settings[PERIOD] = f"{pause} seconds"
     table = open_table(path)
 
     def progress(done: int, all_: int) -> None:
@@ -272,11 +291,17 @@ def compact(
 
     def work() -> str:
         done = table.compact(
-            schedule=not run_only, run=not schedule_only, partitions=partition, logs=logs, progress=progress, **settings
+            schedule=not run_only,
+            run=not schedule_only,
+            partitions=partition,
+            logs=logs,
+            strategy=ADAPTIVE if adaptive else None,
+            progress=progress,
+            **settings,
         )
         return "\n".join([str(done), *done.notes])
 
-    keep(work, typer.echo, None if every is None else seconds_of(every))
+    keep(work, typer.echo, pause)
 
 
 @app.command()

@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
 from lakesql.services import compaction, log_compaction, maintain, savepoint
+from lakesql.services.adaptive_reads import note_read
 from lakesql.services.archiving import archive
 from lakesql.services.cleaning import Cleaned, clean
 from lakesql.services.compaction_files import Progress
+from lakesql.services.compaction_plan import STRATEGY
 from lakesql.services.compaction_result import CompactionResult
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.services.restore import Restored, restore
@@ -116,6 +118,8 @@ class Table:
             )
         else:
             plan = plan_read(now, as_of, mode)
+            if as_of is None:
+                note_read(now, system_clock())
         return self._reader(plan, columns, where)
 
     def changes(self, begin: str, end: str | None = None, kind: str = "latest_state") -> pa.RecordBatchReader:
@@ -271,19 +275,23 @@ class Table:
         run: bool = True,
         partitions: Sequence[str] | None = None,
         logs: bool = False,
+        strategy: str | None = None,
         progress: Progress | None = None,
         **settings: str,
     ) -> CompactionResult:
         """Fold the logs of a Merge-on-Read table into new base files: run what is pending, then plan and run the rest.
 
         `run=False` only leaves a plan, `schedule=False` only runs pending ones, `instant` only that one. `partitions`:
-        plan for these partition paths alone. `logs=True` merges log blocks with each other instead. A setting that names
-        the trigger (`hoodie.compact.inline.max.delta.commits`, ...) is asked first. Raises TableError for Copy-on-Write
+        plan for these partition paths alone. `logs=True` merges log blocks with each other instead. `strategy`:
+        one of Hudi's, or 'adaptive', which decides by `lakesql.compaction.target.*` and says why in the notes. A setting
+        that names the trigger (`hoodie.compact.inline.max.delta.commits`, ...) is asked first. Raises TableError for Copy-on-Write
         tables and instants that are not pending, CommitConflict when another compaction is at work.
         """
         cur = self._con.cursor()
         make_utc(cur)
         chosen = {**self.state.config.properties, **settings}
+        if strategy is not None:
+            chosen[STRATEGY] = strategy
         storage, due = self._storage, compaction.asks_trigger(settings)
         instants = None if instant is None else [instant]
         with interrupts():

@@ -12,13 +12,23 @@ from collections.abc import Callable, Mapping
 import duckdb
 
 from lakesql.errors import LakeError
-from lakesql.services import archiving, cleaning, compaction, compaction_plan, freshness, log_compaction
+from lakesql.services import (
+    adaptive_rounds,
+    adaptive_settings,
+    archiving,
+    cleaning,
+    compaction,
+    compaction_plan,
+    freshness,
+    log_compaction,
+)
 from lakesql.storage import Storage
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.values import Parse
 
 SETTINGS: dict[str, Parse] = {
     **freshness.SETTINGS,
+    **adaptive_settings.SETTINGS,
     **compaction_plan.SETTINGS,
     **log_compaction.SETTINGS,
     **cleaning.SETTINGS,
@@ -31,6 +41,7 @@ AfterWrite = Callable[[duckdb.DuckDBPyConnection, Storage, Mapping[str, str], Cl
 AFTER_WRITE: tuple[AfterWrite, ...] = (
     compaction.after_write,
     log_compaction.after_write,
+    adaptive_rounds.after_write,
     cleaning.after_write,
     archiving.after_write,
 )

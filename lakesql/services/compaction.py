@@ -20,10 +20,12 @@ from lakesql.errors import CommitConflict, CommitUnknown, LakeError, TableError
 from lakesql.format.files import BaseFile, FileSlice
 from lakesql.format.metadata import WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import REQUESTED, Instant, instant_file_name
-from lakesql.services import action
+from lakesql.services import action, log_compaction
 from lakesql.services.action import Look, looking, running
+from lakesql.services.adaptive_rounds import decided
 from lakesql.services.compaction_files import Progress, Work, fold_all, require_mor, schema_text, work_of
 from lakesql.services.compaction_plan import (
+    ADAPTIVE,
     TRIGGER_SETTINGS,
     choose,
     is_due,
@@ -62,9 +64,12 @@ def compact(
     """Run the plans that are pending, then schedule one for the logs that are left and run it."""
     done = run(con, storage, settings, clock=clock, progress=progress)
     planned = schedule(storage, settings, partitions=partitions, only_due=only_due, clock=clock)
-    if planned.instant is None:
-        return done
-    return done + run(con, storage, settings, instants=planned.instants, clock=clock, progress=progress)
+    done += CompactionResult(notes=planned.notes)
+    if planned.instant is not None:
+        done += run(con, storage, settings, instants=planned.instants, clock=clock, progress=progress)
+    if planned.merge_logs:
+        done += log_compaction.compact_logs(con, storage, settings, groups=planned.merge_logs, clock=clock)
+    return done
 
 
 def schedule(
@@ -84,19 +89,28 @@ def schedule(
     with looking(storage, settings, clock) as look:
         state = look.state
         require_mor(state)
-        if only_due and not is_due(config, state.timeline, clock(), look.zone):
+        adaptive = config.strategy == ADAPTIVE
+        if only_due and not adaptive and not is_due(config, state.timeline, clock(), look.zone):
             return CompactionResult()
         slices = _candidates(state, partitions)
         possible = [operation_of(s, look.settings.max_file_bytes) for s in slices]
         today = datetime.fromtimestamp(clock() / 1000, look.zone).date()
-        chosen = choose(possible, config, today, state.path)
+        notes: tuple[str, ...] = ()
+        merge_logs: tuple[tuple[str, str], ...] = ()
+        if adaptive:
+            decision, text = decided(state, settings, clock(), look.zone, partitions)
+            by_group = {o.slice.group: o for o in possible}
+            chosen = [by_group[g.key] for g in decision.compact]
+            notes, merge_logs = (text,), tuple(g.key for g in decision.fold)
+        else:
+            chosen = choose(possible, config, today, state.path)
         if not chosen:
-            return CompactionResult()
+            return CompactionResult(notes=notes, merge_logs=merge_logs)
         plan = encode_record("HoodieCompactionPlan", plan_record(chosen, state.config.version))
         txn = action.request(look, ACTION, OPERATION, plan)
     logs = [log for o in chosen for log in o.slice.logs]
     size = sum(log.size_bytes for log in logs)
-    return CompactionResult((txn.instant,), None, len(chosen), len(logs), size)
+    return CompactionResult((txn.instant,), None, len(chosen), len(logs), size, notes=notes, merge_logs=merge_logs)
 
 
 def asks_trigger(given: Mapping[str, str]) -> bool:
@@ -240,7 +254,7 @@ def after_write(
         return _hint(storage)
     head = load_head(storage)
     zone = timeline_zone(head, parse_settings(settings).timezone)
-    due = is_due(config, head.timeline, clock(), zone)
+    due = config.strategy == ADAPTIVE or is_due(config, head.timeline, clock(), zone)
     if config.inline:
         if not due and not head.timeline.pending(ACTION):
             return []

@@ -17,6 +17,8 @@ from lakesql.write.values import Parse, flag, parsed, size
 
 TRIGGERS = ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME")
 LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
+STRATEGY, ADAPTIVE = "hoodie.compaction.strategy", "adaptive"
+"""The strategy of `adaptive`, which asks no trigger."""
 _PLAN_VERSION = 2
 _MB = 1 << 20
 
@@ -175,8 +177,8 @@ def _trigger(text: str) -> str:
 
 def _strategy(text: str) -> str:
     name = text.rsplit(".", 1)[-1]
-    if name not in STRATEGIES:
-        raise ValueError(f"must be one of {', '.join(STRATEGIES)}")
+    if name not in STRATEGIES and name != ADAPTIVE:
+        raise ValueError(f"must be {ADAPTIVE} or one of {', '.join(STRATEGIES)}")
     return name
 
 
@@ -194,7 +196,7 @@ _BY_FIELD: dict[str, tuple[str, Parse]] = {
     "trigger": ("hoodie.compact.inline.trigger.strategy", _trigger),
     "max_commits": ("hoodie.compact.inline.max.delta.commits", size(1)),
     "max_seconds": ("hoodie.compact.inline.max.delta.seconds", size(0)),
-    "strategy": ("hoodie.compaction.strategy", _strategy),
+    "strategy": (STRATEGY, _strategy),
     "target_io_mb": ("hoodie.compaction.target.io", size(0)),
     "log_bytes_min": ("hoodie.compaction.logfile.size.threshold", size(0)),
     "log_files_min": ("hoodie.compaction.logfile.num.threshold", size(0)),

@@ -17,6 +17,8 @@ class CompactionResult:
     bytes_written: int = 0
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
+    merge_logs: tuple[tuple[str, str], ...] = ()
+    """Groups (partition, file id) that an adaptive round found too dear to compact: log compaction is to help them."""
 
     @property
     def instant(self) -> str | None:

@@ -92,7 +92,7 @@ def freshness(state: TableState, now_ms: int, by_partition: bool = False) -> lis
     if not state.config.is_mor or not any(s.logs for s in slices):
         writers: Mapping[str, list[tuple[Instant, WriteStat]]] = {}
     else:
-        writers = _writers(state, slices)
+        writers = writers_of(state, slices)
     if not by_partition:
         return [_lag(state, None, slices, writers, writes, now_ms)]
     groups: dict[str, list[FileSlice]] = {}
@@ -105,7 +105,7 @@ def _is_service(state: TableState, instant: Instant) -> bool:
     return instant.action in SERVICE_ACTIONS or (state.commit(instant).operation or "").upper() in _SERVICES
 
 
-def _writers(state: TableState, slices: Sequence[FileSlice]) -> dict[str, list[tuple[Instant, WriteStat]]]:
+def writers_of(state: TableState, slices: Sequence[FileSlice]) -> dict[str, list[tuple[Instant, WriteStat]]]:
     """Log file path -> the commits that wrote into it, oldest first; the archive is asked when the timeline is too short."""
     wanted = {f.path for s in slices for f in s.logs}
     found: dict[str, list[tuple[Instant, WriteStat]]] = {}
@@ -158,7 +158,7 @@ def _lag(
         latest_completed=timeline.time_of(latest) if latest else None,
         complete_to=complete.requested if complete else None,
         oldest_missing=oldest.requested if oldest else None,
-        lag_s=max(0.0, (now_ms - _completed_ms(state, oldest)) / 1000) if oldest else 0.0,
+        lag_s=max(0.0, (now_ms - completed_ms(state, oldest)) / 1000) if oldest else 0.0,
         lag_commits=len(stale),
         file_groups=len(slices),
         stale_groups=sum(1 for s in slices if s.logs),
@@ -173,7 +173,7 @@ def _unknown(file: LogFile) -> Instant:
     return Instant(file.instant, "deltacommit", "COMPLETED", None, "")
 
 
-def _completed_ms(state: TableState, instant: Instant) -> int:
+def completed_ms(state: TableState, instant: Instant) -> int:
     """When a commit completed, in epoch ms: by its completion time in the timeline's zone, else by its file."""
     info = state.instant_files.get(instant.file_name)
     if state.timeline.layout == 1 and info is not None:

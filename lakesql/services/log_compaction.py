@@ -42,6 +42,7 @@ from lakesql.write.transaction import CREATE_MARKER, Transaction, mark
 from lakesql.write.values import Parse, flag, parsed, size
 
 ACTION, OPERATION = "logcompaction", "LOG_COMPACT"
+_BLOCKS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,12 @@ def compact_logs(
     settings: Mapping[str, str],
     *,
     partitions: Collection[str] | None = None,
+    groups: Collection[tuple[str, str]] | None = None,
     clock: Clock = system_clock,
 ) -> CompactionResult:
     """Run the plans that are pending, then schedule one for the slices with many blocks and run it."""
     done = run(con, storage, settings, clock=clock)
-    planned = schedule(storage, settings, partitions=partitions, clock=clock)
+    planned = schedule(storage, settings, partitions=partitions, groups=groups, clock=clock)
     return done + run(con, storage, settings, instants=planned.instants, clock=clock) if planned.instant else done
 
 
@@ -95,13 +97,16 @@ def schedule(
     settings: Mapping[str, str],
     *,
     partitions: Collection[str] | None = None,
+    groups: Collection[tuple[str, str]] | None = None,
     clock: Clock = system_clock,
 ) -> CompactionResult:
     """Leave a plan on the timeline; the result has no instant when no slice has enough blocks that can be merged.
 
+    `groups`: these (partition, file id), which need two blocks only.
     Raises TableError, Unsupported as `_require_offered`, CommitConflict when another engine is writing.
     """
     config = parsed(LogCompactionConfig, _BY_FIELD, settings)
+    least = config.blocks_min if groups is None else _BLOCKS_MIN
     with looking(storage, settings, clock) as look:
         state = look.state
         _require_offered(state)
@@ -110,7 +115,9 @@ def schedule(
         chosen = [
             operation_of(s, look.settings.max_file_bytes)
             for s in slices
-            if (partitions is None or s.partition in partitions) and _worth(state, s, config.blocks_min)
+            if (partitions is None or s.partition in partitions)
+            and (groups is None or s.group in groups)
+            and _worth(state, s, least)
         ]
         if not chosen:
             return CompactionResult()

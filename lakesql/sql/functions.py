@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakesql.errors import SQLError, Unsupported
 from lakesql.services import freshness
+from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import MAX_STALENESS, ON_STALE, Demand, LastRead
 from lakesql.sql.cursor import string_value
 from lakesql.sql.instance import UDF, Arguments, Instance, Planner
@@ -45,6 +46,8 @@ def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str | 
     as_of, mode = arguments[:2]
     if mode is not None and mode.lower() == "read_optimized":
         return _read_optimized(cursor, state, (as_of, *arguments[2:]))
+    if as_of is None:
+        note_read(state, system_clock())
     return read.to_sql(cursor, read.plan(state, _time(as_of), (mode or "snapshot").lower()))
 
 

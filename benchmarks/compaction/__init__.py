@@ -1,0 +1,1 @@
+"""Compaction strategies side by side: a simulation over write patterns, and its cost model against real runs."""

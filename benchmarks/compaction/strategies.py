@@ -1,0 +1,60 @@
+"""The strategies that the simulation compares: Hudi's by `compaction_plan`, ours by `adaptive`. No decision is made here."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from benchmarks.compaction.world import MB, Choose, World
+from lakesql.services import compaction_plan
+from lakesql.services.adaptive import Target, decide
+
+FULL_FILE = 120 * MB
+
+
+def hudi(**settings: str) -> Choose:
+    """A trigger and a strategy of Hudi by their settings."""
+    config = compaction_plan.parse_config(settings)
+
+    def choose(world: World) -> Sequence[int]:
+        if not compaction_plan.is_due(config, world.timeline(), world.now_ms(), UTC):
+            return ()
+        slices = world.slices()
+        numbers = {s.group: n for n, s in enumerate(slices)}
+        operations = [compaction_plan.operation_of(s, FULL_FILE) for s in slices if s.logs]
+        today = datetime.fromtimestamp(world.now_ms() / 1000, UTC).date()
+        return [numbers[o.slice.group] for o in compaction_plan.choose(operations, config, today, "simulated")]
+
+    return choose
+
+
+def adaptive(target: Target) -> Choose:
+    """Our controller with these targets."""
+
+    def choose(world: World) -> Sequence[int]:
+        facts = world.facts()
+        numbers = {g.key: n for n, g in enumerate(facts.groups)}
+        return [numbers[g.key] for g in decide(facts, target).compact]
+
+    return choose
+
+
+_TRIGGER, _COMMITS = "hoodie.compact.inline.trigger.strategy", "hoodie.compact.inline.max.delta.commits"
+_SECONDS, _LOG_SIZE = "hoodie.compact.inline.max.delta.seconds", "hoodie.compaction.logfile.size.threshold"
+
+FIXED: Mapping[str, Choose] = {
+    **{f"every {n} commits": hudi(**{_COMMITS: str(n)}) for n in (2, 5, 10)},
+    **{
+        f"every {minutes} min": hudi(**{_TRIGGER: "TIME_ELAPSED", _SECONDS: str(60 * minutes)})
+        for minutes in (3, 8, 20)
+    },
+    **{f"logs of {mb} MB": hudi(**{_COMMITS: "1", _LOG_SIZE: str(mb * MB)}) for mb in (1, 4, 16)},
+}
+AMPLIFICATIONS = (1.05, 1.1, 1.2, 1.4, 1.8)
+SPANS_MIN = (3, 6, 12, 25)
+ADAPTIVE: Mapping[str, Target] = {
+    **{f"adaptive, reads {a:g}": Target(read_amplification=a) for a in AMPLIFICATIONS},
+    **{f"adaptive, {m} min": Target(staleness_s=60.0 * m) for m in SPANS_MIN},
+    **{
+        f"adaptive, reads {a:g}, {m} min": Target(read_amplification=a, staleness_s=60.0 * m)
+        for a, m in ((1.1, 12), (1.2, 25), (1.4, 25))
+    },
+}
