@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping
 import duckdb
 
 from lakesql.errors import LakeError
+from lakesql.services import clustering, ttl
 from lakesql.storage import Storage
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.values import Parse
 
-SETTINGS: dict[str, Parse] = {}
+SETTINGS: dict[str, Parse] = {**clustering.SETTINGS, **ttl.SETTINGS}
 """Every setting of a service: its name, and what makes a value of its text."""
 
 AfterWrite = Callable[[duckdb.DuckDBPyConnection, Storage, Mapping[str, str], Clock], list[str]]
 
-AFTER_WRITE: tuple[AfterWrite, ...] = ()
+AFTER_WRITE: tuple[AfterWrite, ...] = (clustering.after_write, ttl.after_write)
 """What may be due after a write, in this order; each gives sentences about what it did, [] for nothing."""
 
 

@@ -52,7 +52,7 @@ def undo_dead_writes(state: TableState, clock: Clock, zone: tzinfo) -> list[str]
     newest = state.timeline.newest_time
     for instant in dead_writes(state, clock):
         plan = plan_rollback(state, instant)
-        begun = _begun_rollback(state, instant.requested)
+        begun = begun_rollback(state, instant.requested)
         if begun is None:
             newest = begun = draw(clock, newest, zone, state.path)
         newest = run_rollback(state, plan, begun, lambda last: draw(clock, last, zone, state.path), newest)
@@ -64,7 +64,7 @@ def dead_writes(state: TableState, clock: Clock) -> list[Instant]:
     """Pending writes without a living writer, oldest first. CommitConflict for one that seems alive."""
     dead = []
     for instant in state.timeline.pending(*WRITE_ACTIONS):
-        if _is_clustering(state, instant):
+        if is_clustering(state, instant):
             continue
         if heartbeat_owner(state.storage, instant.requested) == OWNER:
             dead.append(instant)
@@ -80,7 +80,7 @@ def dead_writes(state: TableState, clock: Clock) -> list[Instant]:
     return dead
 
 
-def _is_clustering(state: TableState, instant: Instant) -> bool:
+def is_clustering(state: TableState, instant: Instant) -> bool:
     """Version 6 gives clusterings and overwrites one name; only a clustering has a plan."""
     name = instant_file_name(instant.requested, instant.action, REQUESTED, state.config.layout)
     if instant.action != "replacecommit" or not (info := state.instant_files.get(name)) or not info.size_bytes:
@@ -105,7 +105,7 @@ def newest_trace_ms(state: TableState, instant: Instant) -> int:
     return max(times, default=0)
 
 
-def _begun_rollback(state: TableState, instant: str) -> str | None:
+def begun_rollback(state: TableState, instant: str) -> str | None:
     """A rollback of that instant that was begun and not completed."""
     for pending in state.timeline.pending("rollback"):
         name = instant_file_name(pending.requested, "rollback", REQUESTED, state.config.layout)

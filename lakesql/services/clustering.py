@@ -1,0 +1,453 @@
+"""Clustering: small or unsorted file groups become few sorted ones; the rows stay what they are.
+
+    schedule    under the table's lock: choose file slices, put a plan on the timeline
+    run         start under the lock, write the new file groups without it, complete under the lock
+
+The plan's slices are read merged, base files and logs, by the query of a snapshot read; DuckDB sorts, within its memory
+limit, and the rows stream into the files of one group after the other. Every row keeps its meta columns but the file
+name, so incremental reads do not take clustered rows for changes. Before the commit the rows of each group are counted
+and hashed by key and origin, before and after. A write that came between makes the plan worthless: it is rolled back.
+Attempts of dead runners are taken back and run again. Tables with a bucket index are refused, their file ids are fixed.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import duckdb
+import pyarrow as pa
+
+from lakesql.errors import CommitConflict, CommitUnknown, TableError, Unsupported
+from lakesql.format.avro import META_COLUMNS, conform, with_meta_fields
+from lakesql.format.files import FileSlice, base_file_name
+from lakesql.format.metadata import WriteStat, encode_commit, encode_record
+from lakesql.format.timeline import REQUESTED, Instant, instant_file_name
+from lakesql.services.action import (
+    Look,
+    abandon,
+    complete,
+    looking,
+    planned,
+    request,
+    running,
+    start,
+    take_back,
+    without_metadata_table,
+)
+from lakesql.services.clustering_plan import (
+    BY_FIELD,
+    ClusteringConfig,
+    Plan,
+    PlannedSlice,
+    chosen_partitions,
+    groups_of,
+    plan_of,
+    record_of,
+)
+from lakesql.services.curves import LINEAR, MAX_COLUMNS, sortable, sorted_sql
+from lakesql.storage import Storage, explained
+from lakesql.table import read
+from lakesql.table.damaged import damage_named
+from lakesql.table.interrupts import interrupts
+from lakesql.table.known_settings import known_settings
+from lakesql.table.scan import select_sql
+from lakesql.table.state import TableState, load
+from lakesql.write import commit, new_file_id
+from lakesql.write.basefile import BaseSpec, write_new
+from lakesql.write.clock import Clock, system_clock
+from lakesql.write.index import is_bucketed
+from lakesql.write.pending import CLUSTERING, roll_back
+from lakesql.write.settings import WriteConfig
+from lakesql.write.transaction import CREATE_MARKER, Transaction, beat, mark
+from lakesql.write.undo import is_clustering
+from lakesql.write.values import Parse, parsed
+
+SETTINGS: dict[str, Parse] = dict(BY_FIELD.values())
+_OPERATION = "CLUSTER"
+_BATCH_ROWS = 65_536
+_FILE_NAME, _PARTITION = META_COLUMNS[4], META_COLUMNS[3]
+_ORIGIN = (META_COLUMNS[2], META_COLUMNS[0], META_COLUMNS[1])  # key, commit time, sequence number
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringResult:
+    """What a run did."""
+
+    instant: str
+    completed: str
+    groups_replaced: int
+    files_written: int
+    rows: int
+    bytes_written: int
+    partitions: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A clustering on the timeline, for people to look at."""
+
+    instant: str
+    state: str
+    groups: int
+    partitions: tuple[str, ...]
+
+
+def config_of(settings: Mapping[str, str]) -> ClusteringConfig:
+    """The settings of a clustering, parsed. TableError names one that cannot be."""
+    return parsed(ClusteringConfig, BY_FIELD, settings)
+
+
+def cluster(
+    con: duckdb.DuckDBPyConnection, storage: Storage, settings: Mapping[str, str], clock: Clock = system_clock
+) -> list[ClusteringResult]:
+    """Schedule a clustering and run it; when there is nothing new to plan, run what is pending."""
+    instant = schedule(storage, settings, clock)
+    return [run(con, storage, settings, i, clock) for i in ([instant] if instant else pending(load(storage)))]
+
+
+def schedule(storage: Storage, settings: Mapping[str, str], clock: Clock = system_clock) -> str | None:
+    """Plan a clustering; its instant, None when no file group is worth it.
+
+    Unsupported or TableError for tables and sort columns that cannot be, CommitConflict while another engine writes.
+    """
+    config = config_of(settings)
+    with looking(storage, settings, clock) as look:
+        _require_clusterable(look.state, look.settings, config)
+        hour = datetime.fromtimestamp(clock() / 1000, look.zone or UTC).hour
+        slices = _free(look.state)
+        partitions = chosen_partitions({s.partition for s in slices}, config, hour)
+        assumed = look.settings.max_file_bytes
+        groups = groups_of(slices, config, partitions, assumed)
+        if not groups:
+            return None
+        record = record_of(groups, config, look.state.path, assumed)
+        return request(
+            look, _word(look.state), _OPERATION, encode_record("HoodieRequestedReplaceMetadata", record)
+        ).instant
+
+
+def run(
+    con: duckdb.DuckDBPyConnection,
+    storage: Storage,
+    settings: Mapping[str, str],
+    instant: str,
+    clock: Clock = system_clock,
+    ids: Callable[[], str] = new_file_id,
+) -> ClusteringResult:
+    """Carry a plan out, ours or another engine's. `con` is a connection of its own, in UTC.
+
+    TableError when there is no such plan. CommitConflict when somebody else runs it, or when its file groups have
+    changed: then the plan is rolled back.
+    """
+    config = config_of(settings)
+    with running(storage, CLUSTERING):
+        with looking(storage, settings, clock) as look:
+            work = _begun(con, look, instant, config, ids)
+        try:
+            with damage_named(work.state), interrupts(), known_settings(con):
+                stats = [s for number in range(len(work.plan.groups)) for s in _write_group(work, number)]
+            with looking(storage, settings, clock) as look:
+                completed = _completed(work, look, stats)
+        except CommitUnknown:
+            raise
+        except BaseException:
+            abandon(work.txn)
+            raise
+    if note := commit.finish(work.txn):
+        work.notes.append(note)
+    return ClusteringResult(
+        instant,
+        completed,
+        len(work.plan.inputs),
+        len(stats),
+        sum(s.num_writes or 0 for s in stats),
+        sum(s.file_size_in_bytes or 0 for s in stats),
+        work.plan.partitions,
+        tuple(work.notes),
+    )
+
+
+def due(state: TableState, commits: int) -> bool:
+    """Whether so many writes have completed since the newest clustering, done or planned."""
+    last = max((i.requested for i in _clusterings(state)), default="")
+    return sum(i.requested > last for i in state.timeline.completed_writes()) >= commits
+
+
+def after_write(
+    con: duckdb.DuckDBPyConnection, storage: Storage, settings: Mapping[str, str], clock: Clock = system_clock
+) -> list[str]:
+    """Inline clustering: run what is pending, then plan (and run) a new one when enough writes have completed."""
+    config = config_of(settings)
+    if not config.inline and not config.inline_schedule:
+        return []
+    notes = []
+    if config.inline:
+        notes = [_sentence(run(con, storage, settings, i, clock)) for i in pending(load(storage))]
+    if due(load(storage), config.inline_commits) and (instant := schedule(storage, settings, clock)):
+        if not config.inline:
+            return [f"Scheduled clustering {instant}."]
+        notes.append(_sentence(run(con, storage, settings, instant, clock)))
+    return notes
+
+
+def pending(state: TableState) -> list[str]:
+    """The instants of the clusterings that are planned and not complete, oldest first."""
+    return [i.requested for i in _clusterings(state) if not i.is_completed]
+
+
+def listed(state: TableState) -> list[Listed]:
+    """The clusterings of the active timeline, newest first."""
+    found = []
+    for instant in reversed(_clusterings(state)):
+        groups = (state.plan(instant, _plan_file(state, instant)).get("clusteringPlan") or {}).get("inputGroups") or []
+        partitions = {s.get("partitionPath") or "" for group in groups for s in group.get("slices") or ()}
+        found.append(Listed(instant.requested, instant.state, len(groups), tuple(sorted(partitions))))
+    return found
+
+
+def _sentence(result: ClusteringResult) -> str:
+    return (
+        f"Clustering {result.instant} made {result.files_written} file groups of {result.groups_replaced} "
+        f"({result.rows} rows)."
+    )
+
+
+def _clusterings(state: TableState) -> list[Instant]:
+    return [
+        i
+        for i in state.timeline.instants
+        if (i.action == "clustering" and _plan_file(state, i) in state.instant_files) or is_clustering(state, i)
+    ]
+
+
+def _word(state: TableState) -> str:
+    """The action as the timeline of the table calls it before it is complete."""
+    return "replacecommit" if state.config.layout == 1 else "clustering"
+
+
+def _plan_file(state: TableState, instant: Instant) -> str:
+    return instant_file_name(instant.requested, instant.action, REQUESTED, state.config.layout)
+
+
+def _require_clusterable(state: TableState, settings: WriteConfig, config: ClusteringConfig) -> None:
+    if is_bucketed(state, settings):
+        raise Unsupported(
+            f"{state.path}: the table has a bucket index: the hash of a key says which file group holds it, and "
+            "clustering would move rows to groups of other ids. Nothing was planned. Compact the table instead."
+        )
+    _require_columns(state.path, read.columns(state), config.sort_columns, config.layout)
+
+
+def _require_columns(where: str, schema: pa.Schema, columns: Sequence[str], layout: str) -> None:
+    for column in columns:
+        if column not in schema.names:
+            raise TableError(f"{where}: no column {column} to sort by; the table has {', '.join(schema.names[5:])}.")
+        if not sortable(schema.field(column).type):
+            raise TableError(f"{where}: column {column} is a {schema.field(column).type}, whose values have no order.")
+    if layout != LINEAR and len(columns) > MAX_COLUMNS:
+        raise TableError(f"{where}: {layout} takes at most {MAX_COLUMNS} columns, given are {len(columns)}.")
+    if layout != LINEAR and not columns:
+        raise TableError(f"{where}: {layout} needs columns to sort by; give order, or set the sort columns.")
+
+
+def _free(state: TableState) -> list[FileSlice]:
+    """The latest slices of the file groups that no pending plan names."""
+    taken = {*state.pending_compactions, *state.pending_clustering}
+    for instant in state.timeline.pending("logcompaction"):
+        plan = state.plan(instant, f"{instant.requested}.logcompaction.requested")
+        taken |= {(o["partitionPath"] or "", o["fileId"]) for o in plan.get("operations") or ()}
+    return [s for s in state.slices() if s.group not in taken]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A begun run: what all its groups have in common."""
+
+    con: duckdb.DuckDBPyConnection
+    txn: Transaction
+    state: TableState
+    plan: Plan
+    read: read.ReadPlan
+    sort_columns: tuple[str, ...]
+    layout: str
+    method: str
+    settings: WriteConfig
+    ids: Callable[[], str]
+    notes: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)  # of the files begun
+
+    @property
+    def schema(self) -> pa.Schema:
+        """With meta columns."""
+        return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *self.state.schema])
+
+
+def _begun(
+    con: duckdb.DuckDBPyConnection, look: Look, requested: str, config: ClusteringConfig, ids: Callable[[], str]
+) -> _Work:
+    """Take over, check and start a plan. The table's lock must be held."""
+    state = look.state
+    instant = next((i for i in _clusterings(state) if i.requested == requested), None)
+    if instant is None or instant.is_completed:
+        raise TableError(f"{state.path}: there is no pending clustering {requested}; CALL show_clustering lists them.")
+    txn = planned(state, instant, _OPERATION)
+    plan = plan_of(state.plan(instant, _plan_file(state, instant)), f"{state.path}: clustering {requested}")
+    assert plan is not None, "_clusterings are instants with a plan"
+    if is_bucketed(state, look.settings):
+        raise Unsupported(f"{state.path}: the table has a bucket index; run clustering {requested} with Spark.")
+    layout = (plan.layout or config.layout) if plan.sort_columns else LINEAR
+    _require_columns(state.path, read.columns(state), plan.sort_columns, layout)
+    state = take_back(state, txn, look.clock)
+    look, note = without_metadata_table(replace(look, state=state))
+    reading = read.plan(look.state)
+    changed = _changed(plan, reading)
+    if changed is not None:
+        _give_way(look, txn.instant, f"file group {changed.file_id} has changed since it was planned")
+    start(txn)
+    return _Work(
+        con,
+        txn,
+        look.state,
+        plan,
+        reading,
+        plan.sort_columns,
+        layout,
+        plan.method or config.method,
+        look.settings,
+        ids,
+        [note] if note else [],
+    )
+
+
+def _changed(plan: Plan, reading: read.ReadPlan) -> PlannedSlice | None:
+    """An input whose latest slice is not the planned one."""
+    now = {s.group: _file_names(s) for s in reading.slices}
+    every = (one for slices, _ in plan.groups for one in slices)
+    return next((one for one in every if now.get((one.partition, one.file_id)) != one.files), None)
+
+
+def _file_names(one: FileSlice) -> frozenset[str]:
+    return frozenset([*([one.base.name] if one.base else []), *(log.name for log in one.logs)])
+
+
+def _give_way(look: Look, requested: str, why: str) -> None:
+    """Roll the plan back and say so. The table's lock must be held."""
+    state = look.state
+    instant = next(i for i in state.timeline.pending() if i.requested == requested)
+    roll_back(state, instant, look.clock, look.zone)
+    raise CommitConflict(
+        f"{state.path}: clustering {requested} gives way: {why}. Nothing was committed and the plan was rolled back. "
+        "Schedule a new one."
+    )
+
+
+def _completed(work: _Work, look: Look, stats: Sequence[WriteStat]) -> str:
+    """Complete the clustering unless a write got in between. The table's lock must be held."""
+    try:
+        commit.refuse_overlap(work.state, look.state, work.plan.inputs, work.txn.instant)
+    except CommitConflict as conflict:
+        _give_way(look, work.txn.instant, str(conflict))
+    look, note = without_metadata_table(look)
+    if note:
+        work.notes.append(note)
+    replaced: dict[str, list[str]] = {}
+    for slices, _ in work.plan.groups:
+        for one in slices:
+            replaced.setdefault(one.partition, []).append(one.file_id)
+    schema = json.dumps(work.state.avro, separators=(",", ":"))
+    metadata = commit.metadata_of(work.txn, stats, schema, {}, replaced)
+    return complete(work.txn, look, encode_commit(metadata, version=look.state.config.version, replace=True))
+
+
+def _write_group(work: _Work, number: int) -> list[WriteStat]:
+    """Write the new file groups of one group of the plan."""
+    inputs, outputs = work.plan.groups[number]
+    wanted = {(one.partition, one.file_id) for one in inputs}
+    slices = tuple(s for s in work.read.slices if s.group in wanted)
+    con, partition = work.con, inputs[0].partition
+    rows_sql = read.to_sql(con, replace(work.read, slices=slices))
+    before = _fingerprint(con, rows_sql)
+    if not before[0]:
+        return []
+    files = max(1, min(outputs, before[0]))
+    bounds = [before[0] * i // files for i in range(files + 1)]
+    commit.prepare_partition(work.txn, partition)
+    with (
+        sorted_sql(con, rows_sql, work.read.schema, work.sort_columns, work.layout, work.method) as sql,
+        con.sql(sql).to_arrow_reader(_BATCH_ROWS) as reader,
+    ):
+        rows = _Rows(work, reader)
+        stats = [_write_file(work, partition, rows, high - low) for low, high in pairwise(bounds)]
+    paths = [work.state.storage.data_path(s.path or "") for s in stats]
+    after = _fingerprint(con, select_sql(paths, work.schema, _ORIGIN))
+    if after != before:
+        raise TableError(
+            f"{work.txn.where}: clustering {work.txn.instant} of partition {partition!r}: {before[0]} rows were read and "
+            f"{after[0]} written, or their keys differ. Nothing was committed and the files were removed; the table is "
+            "as it was. Run it again; if it fails again, report it with this text."
+        )
+    return stats
+
+
+def _fingerprint(con: duckdb.DuckDBPyConnection, rows_sql: str) -> tuple[int, int]:
+    """(rows, a sum over their keys, commit times and sequence numbers)."""
+    count, total = con.execute(
+        f"SELECT count(*), sum(hash({', '.join(_ORIGIN)})::HUGEINT) FROM ({rows_sql})"
+    ).fetchall()[0]
+    return int(count), int(total or 0)
+
+
+class _Rows:
+    """A stream of sorted rows, handed out by number."""
+
+    def __init__(self, work: _Work, reader: pa.RecordBatchReader) -> None:
+        self._work = work
+        self._reader = reader
+        self._left: pa.RecordBatch | None = None
+        self._wanted = pa.schema([f for f in work.schema if f.name not in (_FILE_NAME, _PARTITION)])
+
+    def take(self, count: int) -> Iterator[pa.Table]:
+        while count:
+            batch = self._left if self._left is not None else self._reader.read_next_batch()
+            taken = batch.slice(0, count)
+            self._left = batch.slice(count) if batch.num_rows > count else None
+            count -= taken.num_rows
+            beat(self._work.txn)
+            where = f"{self._work.txn.where}: rows to cluster"
+            yield conform(pa.Table.from_batches([taken]), self._wanted, where)
+
+
+def _write_file(work: _Work, partition: str, rows: _Rows, count: int) -> WriteStat:
+    file_id, token = f"{work.ids()}-0", f"{len(work.tokens)}-0-1"
+    work.tokens.append(token)
+    name = base_file_name(file_id, token, work.txn.instant)
+    spec = BaseSpec(
+        partition=partition,
+        file_id=file_id,
+        instant=work.txn.instant,
+        token=token,
+        name=name,
+        schema=work.schema,
+        avro=with_meta_fields(work.state.avro),
+        inserts=count,
+        settings=work.settings,
+    )
+    mark(work.txn, spec.path, CREATE_MARKER)
+    with explained(f"{work.txn.where}/{spec.path}", "written"):
+        written = write_new(work.state.storage, spec, rows.take(count))
+    return WriteStat(
+        file_id=file_id,
+        path=spec.path,
+        prev_commit="null",
+        num_writes=written.rows,
+        num_deletes=0,
+        num_update_writes=0,
+        num_inserts=written.rows,
+        total_write_bytes=written.size_bytes,
+        total_write_errors=0,
+        partition_path=partition,
+        file_size_in_bytes=written.size_bytes,
+    )
