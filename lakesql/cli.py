@@ -6,6 +6,7 @@ error, 130 after Ctrl-C. A first word that is no command is the database: `lakes
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -19,14 +20,15 @@ import typer
 from typer.core import TyperGroup
 
 from lakesql.demo import main as demo_main
-from lakesql.errors import LakeError
+from lakesql.errors import CommitConflict, LakeError
 from lakesql.handle import open_table
+from lakesql.services import clustering
 from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "demo")
+_COMMANDS = ("run", "inspect", "cluster", "demo")
 
 
 class Format(StrEnum):
@@ -198,6 +200,42 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")
+
+
+@app.command()
+def cluster(
+    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
+    order: Annotated[str, typer.Option(help="Columns to sort by, separated by commas.")] = "",
+    strategy: Annotated[str, typer.Option(help="linear, z-order or hilbert.")] = "linear",
+    every: Annotated[
+        str, typer.Option(help="Look again after this time (90s, 10m, 2h) and cluster when enough writes have come.")
+    ] = "",
+) -> None:
+    """Make few sorted file groups of many small ones, once or from time to time beside the writers."""
+    pause = _seconds(every) if every else 0
+    table = open_table(path)
+    columns = [name.strip() for name in order.split(",") if name.strip()]
+    while True:
+        try:
+            if not pause or clustering.due_apart(table.state):
+                for result in table.cluster(columns, strategy):
+                    typer.echo(clustering.sentence(result))
+        except CommitConflict as conflict:
+            if not pause:
+                raise
+            typer.echo(f"{conflict} Trying again in {every}.", err=True)
+        if not pause:
+            return
+        time.sleep(pause)
+
+
+def _seconds(text: str) -> float:
+    """90s, 10m, 2h or 1d in seconds. LakeError for anything else."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+    number = text[:-1]
+    if text[-1:] not in units or not number.isdigit() or not int(number):
+        raise LakeError(f"--every {text}: give a number and a unit, as in 90s, 10m, 2h or 1d.")
+    return int(number) * units[text[-1]]
 
 
 @app.command()

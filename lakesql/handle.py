@@ -15,7 +15,8 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, TableError, Unsupported
-from lakesql.services import maintain
+from lakesql.services import clustering, maintain, ttl
+from lakesql.services.clustering import ClusteringResult
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, state
 from lakesql.table.damaged import damage_named
@@ -217,6 +218,28 @@ class Table:
         make_utc(cur)
         notes = maintain(cur, self._storage, {**self.state.config.properties, **settings})
         return replace(result, notes=(*result.notes, *notes))
+
+    def cluster(
+        self, order: Sequence[str] = (), strategy: str | None = None, **settings: str
+    ) -> list[ClusteringResult]:
+        """Make few file groups of many small ones, sorted by the columns `order`; the rows stay the same.
+
+        `strategy`: 'linear', 'z-order' or 'hilbert'; `settings` have Hudi's names. Plans a clustering and runs it, and what
+        else is pending. [] when there is nothing to do.
+        """
+        if isinstance(order, str):
+            raise SQLError(f"{self.path}: order={order!r}: give a list of columns.")
+        given = {clustering.SORT_COLUMNS: ",".join(order)} if order else {}
+        given |= {clustering.LAYOUT: strategy} if strategy is not None else {}
+        cur = self._con.cursor()
+        make_utc(cur)
+        return clustering.cluster(cur, self._storage, {**self.properties, **settings, **given})
+
+    def expire_partitions(self, **settings: str) -> tuple[str, ...]:
+        """Drop the partitions whose time is over (`hoodie.partition.ttl.*`); their paths."""
+        cur = self._con.cursor()
+        make_utc(cur)
+        return ttl.run(cur, self._storage, {**self.properties, **settings})[0]
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""

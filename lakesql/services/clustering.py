@@ -11,17 +11,15 @@ Attempts of dead runners are taken back and run again. Tables with a bucket inde
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 
 import duckdb
 import pyarrow as pa
 
 from lakesql.errors import CommitConflict, CommitUnknown, TableError, Unsupported
-from lakesql.format.avro import META_COLUMNS, conform, with_meta_fields
-from lakesql.format.files import FileSlice, base_file_name
+from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import REQUESTED, Instant, instant_file_name
 from lakesql.services.action import (
@@ -38,6 +36,8 @@ from lakesql.services.action import (
 )
 from lakesql.services.clustering_plan import (
     BY_FIELD,
+    LAYOUT,
+    SORT_COLUMNS,
     ClusteringConfig,
     Plan,
     PlannedSlice,
@@ -46,29 +46,41 @@ from lakesql.services.clustering_plan import (
     plan_of,
     record_of,
 )
-from lakesql.services.curves import LINEAR, MAX_COLUMNS, sortable, sorted_sql
-from lakesql.storage import Storage, explained
+from lakesql.services.clustering_write import Work, write_group
+from lakesql.services.curves import LINEAR, MAX_COLUMNS, sortable
+from lakesql.storage import Storage
 from lakesql.table import read
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import known_settings
-from lakesql.table.scan import select_sql
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, new_file_id
-from lakesql.write.basefile import BaseSpec, write_new
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.index import is_bucketed
 from lakesql.write.pending import CLUSTERING, roll_back
 from lakesql.write.settings import WriteConfig
-from lakesql.write.transaction import CREATE_MARKER, Transaction, beat, mark
 from lakesql.write.undo import is_clustering
 from lakesql.write.values import Parse, parsed
 
+__all__ = [
+    "LAYOUT",
+    "SETTINGS",
+    "SORT_COLUMNS",
+    "ClusteringResult",
+    "Listed",
+    "after_write",
+    "cluster",
+    "due",
+    "due_apart",
+    "listed",
+    "pending",
+    "run",
+    "schedule",
+    "sentence",
+]
+
 SETTINGS: dict[str, Parse] = dict(BY_FIELD.values())
 _OPERATION = "CLUSTER"
-_BATCH_ROWS = 65_536
-_FILE_NAME, _PARTITION = META_COLUMNS[4], META_COLUMNS[3]
-_ORIGIN = (META_COLUMNS[2], META_COLUMNS[0], META_COLUMNS[1])  # key, commit time, sequence number
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +115,9 @@ def config_of(settings: Mapping[str, str]) -> ClusteringConfig:
 def cluster(
     con: duckdb.DuckDBPyConnection, storage: Storage, settings: Mapping[str, str], clock: Clock = system_clock
 ) -> list[ClusteringResult]:
-    """Schedule a clustering and run it; when there is nothing new to plan, run what is pending."""
-    instant = schedule(storage, settings, clock)
-    return [run(con, storage, settings, i, clock) for i in ([instant] if instant else pending(load(storage)))]
+    """Plan a clustering of the file groups that no plan names yet, and run it and every plan that is pending."""
+    schedule(storage, settings, clock)
+    return [run(con, storage, settings, instant, clock) for instant in pending(load(storage))]
 
 
 def schedule(storage: Storage, settings: Mapping[str, str], clock: Clock = system_clock) -> str | None:
@@ -148,7 +160,7 @@ def run(
             work = _begun(con, look, instant, config, ids)
         try:
             with damage_named(work.state), interrupts(), known_settings(con):
-                stats = [s for number in range(len(work.plan.groups)) for s in _write_group(work, number)]
+                stats = [s for number in range(len(work.plan.groups)) for s in write_group(work, number)]
             with looking(storage, settings, clock) as look:
                 completed = _completed(work, look, stats)
         except CommitUnknown:
@@ -176,6 +188,11 @@ def due(state: TableState, commits: int) -> bool:
     return sum(i.requested > last for i in state.timeline.completed_writes()) >= commits
 
 
+def due_apart(state: TableState) -> bool:
+    """Whether a process beside the writers should cluster now: a plan is pending, or enough writes have completed."""
+    return bool(pending(state)) or due(state, config_of(state.config.properties).async_commits)
+
+
 def after_write(
     con: duckdb.DuckDBPyConnection, storage: Storage, settings: Mapping[str, str], clock: Clock = system_clock
 ) -> list[str]:
@@ -185,11 +202,11 @@ def after_write(
         return []
     notes = []
     if config.inline:
-        notes = [_sentence(run(con, storage, settings, i, clock)) for i in pending(load(storage))]
+        notes = [sentence(run(con, storage, settings, i, clock)) for i in pending(load(storage))]
     if due(load(storage), config.inline_commits) and (instant := schedule(storage, settings, clock)):
         if not config.inline:
             return [f"Scheduled clustering {instant}."]
-        notes.append(_sentence(run(con, storage, settings, instant, clock)))
+        notes.append(sentence(run(con, storage, settings, instant, clock)))
     return notes
 
 
@@ -208,7 +225,8 @@ def listed(state: TableState) -> list[Listed]:
     return found
 
 
-def _sentence(result: ClusteringResult) -> str:
+def sentence(result: ClusteringResult) -> str:
+    """What a run did, for people."""
     return (
         f"Clustering {result.instant} made {result.files_written} file groups of {result.groups_replaced} "
         f"({result.rows} rows)."
@@ -262,32 +280,9 @@ def _free(state: TableState) -> list[FileSlice]:
     return [s for s in state.slices() if s.group not in taken]
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """A begun run: what all its groups have in common."""
-
-    con: duckdb.DuckDBPyConnection
-    txn: Transaction
-    state: TableState
-    plan: Plan
-    read: read.ReadPlan
-    sort_columns: tuple[str, ...]
-    layout: str
-    method: str
-    settings: WriteConfig
-    ids: Callable[[], str]
-    notes: list[str] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)  # of the files begun
-
-    @property
-    def schema(self) -> pa.Schema:
-        """With meta columns."""
-        return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *self.state.schema])
-
-
 def _begun(
     con: duckdb.DuckDBPyConnection, look: Look, requested: str, config: ClusteringConfig, ids: Callable[[], str]
-) -> _Work:
+) -> Work:
     """Take over, check and start a plan. The table's lock must be held."""
     state = look.state
     instant = next((i for i in _clusterings(state) if i.requested == requested), None)
@@ -307,7 +302,7 @@ def _begun(
     if changed is not None:
         _give_way(look, txn.instant, f"file group {changed.file_id} has changed since it was planned")
     start(txn)
-    return _Work(
+    return Work(
         con,
         txn,
         look.state,
@@ -344,7 +339,7 @@ def _give_way(look: Look, requested: str, why: str) -> None:
     )
 
 
-def _completed(work: _Work, look: Look, stats: Sequence[WriteStat]) -> str:
+def _completed(work: Work, look: Look, stats: Sequence[WriteStat]) -> str:
     """Complete the clustering unless a write got in between. The table's lock must be held."""
     try:
         commit.refuse_overlap(work.state, look.state, work.plan.inputs, work.txn.instant)
@@ -360,94 +355,3 @@ def _completed(work: _Work, look: Look, stats: Sequence[WriteStat]) -> str:
     schema = json.dumps(work.state.avro, separators=(",", ":"))
     metadata = commit.metadata_of(work.txn, stats, schema, {}, replaced)
     return complete(work.txn, look, encode_commit(metadata, version=look.state.config.version, replace=True))
-
-
-def _write_group(work: _Work, number: int) -> list[WriteStat]:
-    """Write the new file groups of one group of the plan."""
-    inputs, outputs = work.plan.groups[number]
-    wanted = {(one.partition, one.file_id) for one in inputs}
-    slices = tuple(s for s in work.read.slices if s.group in wanted)
-    con, partition = work.con, inputs[0].partition
-    rows_sql = read.to_sql(con, replace(work.read, slices=slices))
-    before = _fingerprint(con, rows_sql)
-    if not before[0]:
-        return []
-    files = max(1, min(outputs, before[0]))
-    bounds = [before[0] * i // files for i in range(files + 1)]
-    commit.prepare_partition(work.txn, partition)
-    with (
-        sorted_sql(con, rows_sql, work.read.schema, work.sort_columns, work.layout, work.method) as sql,
-        con.sql(sql).to_arrow_reader(_BATCH_ROWS) as reader,
-    ):
-        rows = _Rows(work, reader)
-        stats = [_write_file(work, partition, rows, high - low) for low, high in pairwise(bounds)]
-    paths = [work.state.storage.data_path(s.path or "") for s in stats]
-    after = _fingerprint(con, select_sql(paths, work.schema, _ORIGIN))
-    if after != before:
-        raise TableError(
-            f"{work.txn.where}: clustering {work.txn.instant} of partition {partition!r}: {before[0]} rows were read and "
-            f"{after[0]} written, or their keys differ. Nothing was committed and the files were removed; the table is "
-            "as it was. Run it again; if it fails again, report it with this text."
-        )
-    return stats
-
-
-def _fingerprint(con: duckdb.DuckDBPyConnection, rows_sql: str) -> tuple[int, int]:
-    """(rows, a sum over their keys, commit times and sequence numbers)."""
-    count, total = con.execute(
-        f"SELECT count(*), sum(hash({', '.join(_ORIGIN)})::HUGEINT) FROM ({rows_sql})"
-    ).fetchall()[0]
-    return int(count), int(total or 0)
-
-
-class _Rows:
-    """A stream of sorted rows, handed out by number."""
-
-    def __init__(self, work: _Work, reader: pa.RecordBatchReader) -> None:
-        self._work = work
-        self._reader = reader
-        self._left: pa.RecordBatch | None = None
-        self._wanted = pa.schema([f for f in work.schema if f.name not in (_FILE_NAME, _PARTITION)])
-
-    def take(self, count: int) -> Iterator[pa.Table]:
-        while count:
-            batch = self._left if self._left is not None else self._reader.read_next_batch()
-            taken = batch.slice(0, count)
-            self._left = batch.slice(count) if batch.num_rows > count else None
-            count -= taken.num_rows
-            beat(self._work.txn)
-            where = f"{self._work.txn.where}: rows to cluster"
-            yield conform(pa.Table.from_batches([taken]), self._wanted, where)
-
-
-def _write_file(work: _Work, partition: str, rows: _Rows, count: int) -> WriteStat:
-    file_id, token = f"{work.ids()}-0", f"{len(work.tokens)}-0-1"
-    work.tokens.append(token)
-    name = base_file_name(file_id, token, work.txn.instant)
-    spec = BaseSpec(
-        partition=partition,
-        file_id=file_id,
-        instant=work.txn.instant,
-        token=token,
-        name=name,
-        schema=work.schema,
-        avro=with_meta_fields(work.state.avro),
-        inserts=count,
-        settings=work.settings,
-    )
-    mark(work.txn, spec.path, CREATE_MARKER)
-    with explained(f"{work.txn.where}/{spec.path}", "written"):
-        written = write_new(work.state.storage, spec, rows.take(count))
-    return WriteStat(
-        file_id=file_id,
-        path=spec.path,
-        prev_commit="null",
-        num_writes=written.rows,
-        num_deletes=0,
-        num_update_writes=0,
-        num_inserts=written.rows,
-        total_write_bytes=written.size_bytes,
-        total_write_errors=0,
-        partition_path=partition,
-        file_size_in_bytes=written.size_bytes,
-    )

@@ -144,7 +144,9 @@ def test_our_plan_of_sparks_file_groups_is_sparks_plan(name: str) -> None:
                 FileSlice(partition, file_id, "", BaseFile(partition, base, file_id, "", "", sizes[base]), made)
             )
         groups.append(Group(tuple(slices), group["numOutputFileGroups"]))
-    root = stored["clusteringPlan"]["inputGroups"][0]["slices"][0]["dataFilePath"].removeprefix("file:").split("/part=")[0]
+    root = (
+        stored["clusteringPlan"]["inputGroups"][0]["slices"][0]["dataFilePath"].removeprefix("file:").split("/part=")[0]
+    )
     ours = record_of(groups, ClusteringConfig(), root, 0)
     stored["clusteringPlan"].setdefault("missingSchedulePartitions", [])
     assert ours == stored
@@ -153,5 +155,7 @@ def test_our_plan_of_sparks_file_groups_is_sparks_plan(name: str) -> None:
 def test_a_plan_for_another_execution_is_refused() -> None:
     record = record_of([Group((a_slice("a", 1),), 1)], ClusteringConfig(), "/t", 0)
     record["clusteringPlan"]["strategy"]["strategyClassName"] = "org.x.SparkConsistentBucketClusteringExecutionStrategy"
-    with pytest.raises(Unsupported, match="SparkConsistentBucketClusteringExecutionStrategy, which lakesql does not know"):
+    with pytest.raises(
+        Unsupported, match="SparkConsistentBucketClusteringExecutionStrategy, which lakesql does not know"
+    ):
         plan_of(record, "t")
