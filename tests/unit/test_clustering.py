@@ -246,6 +246,22 @@ def test_writers_do_not_wait_for_a_running_clustering(tmp_path: Path, con: Any) 
     assert len(load(state.storage).slices()) == 3
 
 
+def test_a_column_added_while_a_clustering_runs_stays(tmp_path: Path, con: Any) -> None:
+    state = scattered(tmp_path / "t")
+    instant = clustering.schedule(state.storage, BY_V)
+    assert instant is not None
+
+    def write() -> None:
+        now = load(state.storage).with_columns(pa.schema([("extra", pa.int64())]))
+        row = "SELECT 'n' AS id, 'x' AS city, 1::BIGINT AS v, 1::BIGINT AS ts, 5::BIGINT AS extra"
+        writing.write(writing.CON, now, row, operation="upsert", settings=NO_PACKING)
+
+    clustering.run(con, state.storage, BY_V, instant, ids=in_the_middle(write))
+    found = writing.rows_of(state, "id, extra")
+    assert [row for row in found if row[1] is not None] == [("n", 5)]
+    assert len(found) == 18
+
+
 @KINDS
 def test_a_clustering_gives_way_to_a_write_to_its_groups(
     tmp_path: Path, type_: str, version: int, con: Any, monkeypatch: pytest.MonkeyPatch
