@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest
 LAKESQL_SPARK ?=
 FAST := not spark and not slow
 
-.PHONY: help venv spark demo test test-fast test-interop test-golden test-crash test-docs check format bench regold clean
+.PHONY: help venv spark demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-merge regold clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
@@ -91,8 +91,11 @@ format: $(VENV)/.test ## let ruff rewrite the sources
 bench: $(VENV)/.test $(VENV)/.bench ## measure against peers; the report is written to benchmarks/report/
 	$(BIN)/python -m benchmarks.run
 
+bench-merge: $(VENV)/.test $(VENV)/.bench ## measure MERGE against DuckDB, DuckLake and deltalake, and where its time goes
+	$(BIN)/python -m benchmarks.merge
+
 regold: $(VENV)/.test ## write the golden files anew; review the diff
-	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py --regold
+	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py --regold
 
 clean: ## remove both environments and all caches
 	rm -rf $(VENV) $(SPARK_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -8,8 +8,6 @@ After the clock has stopped, writes are checked: the number of rows, and of rows
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +20,7 @@ from deltalake import DeltaTable, WriterProperties
 
 import lakesql
 from benchmarks import data
+from benchmarks.measure import measure
 
 LOW_MEMORY = "512MB"
 WARM_CALLS = 5
@@ -171,24 +170,6 @@ for _query in QUERIES:
     for _name, _table in (("cow", "cow"), ("mor", "mor_upserted")):
         CASES[f"{_name}-{_query}-parquet"] = partial(read_parquet, query=_query, table=_table)
         CASES[f"{_name}-{_query}-lakesql"] = partial(read_hudi, query=_query, table=_table)
-
-
-def measure(call: Callable[[], object], calls: int) -> dict[str, float]:
-    Path("/proc/self/clear_refs").write_text("5")  # peak memory counts from here
-    walls, cpus = [], []
-    for _ in range(calls):
-        wall, cpu = time.perf_counter(), time.process_time()
-        call()
-        walls.append(time.perf_counter() - wall)
-        cpus.append(time.process_time() - cpu)
-    status = Path("/proc/self/status").read_text()
-    peak = next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]
-    return {
-        "first_s": walls[0],
-        "wall_s": statistics.median(walls[1:] or walls),
-        "cpu_s": statistics.median(cpus[1:] or cpus),
-        "peak_mb": int(peak) / 1024,
-    }
 
 
 def main() -> None:

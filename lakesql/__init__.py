@@ -12,6 +12,7 @@ from lakesql.errors import (
     FormatError,
     LakeError,
     SQLError,
+    StaleReadWarning,
     TableError,
     Unsupported,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "FormatError",
     "LakeError",
     "SQLError",
+    "StaleReadWarning",
     "Table",
     "TableError",
     "Unsupported",

@@ -22,13 +22,20 @@ from typer.core import TyperGroup
 from lakesql.demo import main as demo_main
 from lakesql.errors import CommitConflict, LakeError
 from lakesql.handle import open_table
+from lakesql.procedures.doctor import NOTE, examine
 from lakesql.services import clustering
+from lakesql.services.clean_settings import RETAINED_COMMITS
+from lakesql.services.cleaning import clean, preview
 from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
+from lakesql.storage import open_storage
+from lakesql.table.known_settings import make_utc
+from lakesql.table.state import load
+from lakesql.write.values import duration
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "cluster", "demo")
+_COMMANDS = ("run", "inspect", "doctor", "clean", "cluster", "demo")
 
 
 class Format(StrEnum):
@@ -202,40 +209,82 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
         typer.echo(f"{name:<{width}}  {value}")
 
 
+@app.command("clean")
+def clean_command(
+    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
+    every: Annotated[str | None, typer.Option(metavar="10m", help="Clean again and again, so far apart.")] = None,
+    retain_commits: Annotated[int | None, typer.Option(min=1, help="Commits whose states stay readable.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
+) -> None:
+    """Remove files that no retained state of a table needs."""
+    storage = open_storage(path)
+    given = {} if retain_commits is None else {RETAINED_COMMITS: str(retain_commits)}
+    pause_s = _pause_s(every)
+    while True:
+        state = load(storage)
+        settings = {**state.config.properties, **given}
+        if dry_run:
+            found = preview(state, settings)
+            names = [f"{p}/{n}" if p else n for p, group in (found.files if found else {}).items() for n in group]
+            typer.echo("\n".join([*names, f"{len(names)} files would be removed."]))
+        else:
+            done = clean(storage, settings)
+            for one in done:
+                kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
+                typer.echo(f"{one.instant}: {one.files_deleted} files removed{kept}.")
+            if not done:
+                typer.echo("Nothing to remove.")
+        if pause_s is None:
+            return
+        time.sleep(pause_s)
+
+
+@app.command()
+def doctor(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]) -> None:
+    """What is wrong with a table, with the command that mends it; exit code 1 for errors and warnings."""
+    with duckdb.connect(":memory:") as con:
+        make_utc(con)
+        findings = examine(con, open_storage(path))
+    for one in findings:
+        typer.echo(f"{one.severity:<7}  {one.check}: {one.what}" + (f"  => {one.command}" if one.command else ""))
+    if not findings:
+        typer.echo("Nothing is wrong.")
+    _require(all(one.severity == NOTE for one in findings))
+
+
 @app.command()
 def cluster(
     path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
     order: Annotated[str, typer.Option(help="Columns to sort by, separated by commas.")] = "",
     strategy: Annotated[str, typer.Option(help="linear, z-order or hilbert.")] = "linear",
     every: Annotated[
-        str, typer.Option(help="Look again after this time (90s, 10m, 2h) and cluster when enough writes have come.")
-    ] = "",
+        str | None, typer.Option(metavar="10m", help="Look again, so far apart, and cluster after enough writes.")
+    ] = None,
 ) -> None:
     """Make few sorted file groups of many small ones, once or from time to time beside the writers."""
-    pause = _seconds(every) if every else 0
+    pause_s = _pause_s(every)
     table = open_table(path)
     columns = [name.strip() for name in order.split(",") if name.strip()]
     while True:
         try:
-            if not pause or clustering.due_apart(table.state):
+            if pause_s is None or clustering.due_apart(table.state):
                 for result in table.cluster(columns, strategy):
                     typer.echo(clustering.sentence(result))
         except CommitConflict as conflict:
-            if not pause:
+            if pause_s is None:
                 raise
             typer.echo(f"{conflict} Trying again in {every}.", err=True)
-        if not pause:
+        if pause_s is None:
             return
-        time.sleep(pause)
+        time.sleep(pause_s)
 
 
-def _seconds(text: str) -> float:
-    """90s, 10m, 2h or 1d in seconds. LakeError for anything else."""
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-    number = text[:-1]
-    if text[-1:] not in units or not number.isdigit() or not int(number):
-        raise LakeError(f"--every {text}: give a number and a unit, as in 90s, 10m, 2h or 1d.")
-    return int(number) * units[text[-1]]
+def _pause_s(every: str | None) -> float | None:
+    """Seconds of --every. LakeError when it is no length of time."""
+    try:
+        return None if every is None else max(duration(every), 1000) / 1000
+    except ValueError as error:
+        raise LakeError(f"--every {every}: {error}.") from error
 
 
 @app.command()

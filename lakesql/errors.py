@@ -1,4 +1,4 @@
-"""The exceptions of lakesql, all of them.
+"""The exceptions of lakesql, all of them:
 
     LakeError                 anything lakesql refuses or cannot do; catch this one
     |-- FormatError           bytes on storage are not what the Hudi format prescribes
@@ -7,6 +7,8 @@
     |-- SQLError              a statement is malformed or refers to something unknown
     |-- CommitConflict        surely not committed; nothing was changed, a retry is safe
     `-- CommitUnknown         the outcome of the commit is not known; look at the timeline, delete nothing
+
+and one warning, StaleReadWarning.
 
 Every text says what happened, where (table, instant, file, offset or line and column) and what to do.
 """
@@ -38,3 +40,7 @@ class CommitConflict(LakeError):
 
 class CommitUnknown(LakeError):
     """The outcome of a commit is not known. Look at the timeline; delete nothing."""
+
+
+class StaleReadWarning(UserWarning):
+    """A read-optimized read was staler than asked for, and `lakesql.read_optimized.on_stale` is warn."""

@@ -6,6 +6,7 @@ out as Arrow record batches. Each handle has a DuckDB connection of its own (`co
 """
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,11 +15,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from lakesql.errors import SQLError, TableError, Unsupported
+from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
 from lakesql.services import clustering, maintain, ttl
+from lakesql.services.archiving import archive
+from lakesql.services.cleaning import Cleaned, clean
 from lakesql.services.clustering import ClusteringResult
+from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.storage import Storage, open_storage
-from lakesql.table import inspect, state
+from lakesql.table import inspect, live, state
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
@@ -26,6 +30,7 @@ from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
 from lakesql.write import WriteResult, create, retried, with_attempts, write
+from lakesql.write.clock import system_clock
 from lakesql.write.settings import parse_settings
 
 RECONCILE = "hoodie.datasource.write.reconcile.schema"
@@ -85,14 +90,29 @@ class Table:
         mode: str = "snapshot",
         columns: Sequence[str] | None = None,
         where: str | None = None,
+        max_staleness: str | None = None,
+        on_stale: str | None = None,
     ) -> pa.RecordBatchReader:
         """The rows: the meta columns, then the table's columns, or `columns`; `where` is a SQL condition.
 
-        `as_of`: an instant (17 digits) or a timestamp text; `mode`: 'snapshot' or 'read_optimized'.
-        Raises SQLError for a column or mode that does not exist, TableError for a state that was cleaned away.
+        `as_of`: an instant (17 digits) or a timestamp text; `mode`: 'snapshot' or 'read_optimized'; `max_staleness` and
+        `on_stale` as for `hudi_read_optimized`.
+        Raises SQLError for a column or mode that does not exist, TableError for a state that was cleaned away, or that is
+        staler than asked for.
         """
         self._require_text("as_of", as_of)
-        plan = plan_read(self.state, as_of, mode)
+        now = self.state
+        if mode == "read_optimized" and as_of is None:
+            asked = demand(max_staleness, on_stale, now.config.properties)
+            plan, last = plan_read_optimized(now, None, asked, system_clock())
+            if last.warn:
+                warnings.warn(str(last.note), StaleReadWarning, stacklevel=2)
+        elif max_staleness is not None:
+            raise SQLError(
+                f"{self.path}: max_staleness is for mode='read_optimized' without as_of; a snapshot is never stale."
+            )
+        else:
+            plan = plan_read(now, as_of, mode)
         return self._reader(plan, columns, where)
 
     def changes(self, begin: str, end: str | None = None, kind: str = "latest_state") -> pa.RecordBatchReader:
@@ -124,14 +144,17 @@ class Table:
         make_utc(cur)
         chosen = "*" if columns is None else self._chosen(plan.schema, columns)
         condition = "" if where is None else f" WHERE ({self._one_condition(where)}\n)"
-        with damage_named(plan.view.state), self._condition(where), interrupts():
+        with damage_named(plan.view.state), self._condition(where), interrupts(), live.noted() as held:
             sql = to_sql(cur, plan)
             batches = cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
-        return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where))
+        return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where, held))
 
-    def _streamed(self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None) -> Iterator[pa.RecordBatch]:
+    def _streamed(
+        self, batches: pa.RecordBatchReader, plan: ReadPlan, where: str | None, held: list[live.Held]
+    ) -> Iterator[pa.RecordBatch]:
         with damage_named(plan.view.state), self._condition(where), interrupts():
             yield from batches
+        held.clear()
 
     def _chosen(self, schema: pa.Schema, columns: Sequence[str]) -> str:
         """The columns to select, checked."""
@@ -240,6 +263,23 @@ class Table:
         cur = self._con.cursor()
         make_utc(cur)
         return ttl.run(cur, self._storage, {**self.properties, **settings})[0]
+
+    def freshness(self) -> Freshness:
+        """How far the read-optimized view lags behind the snapshot, now."""
+        [lag] = freshness(self.state, system_clock())
+        return lag
+
+    def clean(self, **settings: str) -> list[Cleaned]:
+        """Remove files that no retained state needs, and finish cleans that were interrupted; what was done.
+
+        `settings` as of every write, e.g. `**{"hoodie.clean.commits.retained": "2"}`. Raises CommitConflict when
+        another clean or another engine is at work.
+        """
+        return clean(self._storage, {**self.state.config.properties, **settings})
+
+    def archive(self, **settings: str) -> list[str]:
+        """Move old instants to the archive when the active timeline is too long; those moved, oldest first."""
+        return archive(self._storage, {**self.state.config.properties, **settings})
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""

@@ -180,6 +180,8 @@ def _statements(shell: Shell, text: str, place: Place) -> None:
         for result in script.run(shell.con, text, shell.mode, shell.rows_max or None if limited else None):
             if result.columns or result.written:
                 shell.say(script.shown(result, shell.mode, _width(shell) if limited else None))
+            if result.note:
+                print(f"Note: {result.note}", file=shell.err)
     except script.ScriptError as error:
         shell.complain(str(error), place.at(error.line, text))
     if shell.timer:

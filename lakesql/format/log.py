@@ -12,7 +12,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -54,12 +54,14 @@ class Block:
     headers  text by header id; ids we do not know are kept
     content  view of the file's bytes
     offset   where the block begins in the file
+    footers  text by footer id; Hudi writes none
     """
 
     kind: int
     headers: Mapping[int, str]
     content: memoryview
     offset: int
+    footers: Mapping[int, str] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- blocks
@@ -112,8 +114,8 @@ def _block(view: memoryview, offset: int, where: str) -> Block:
     length = struct.unpack_from(">q", view, at)[0]
     if not 0 <= length <= stop - at - 8:
         raise FormatError(f"{where}: its content length {length} exceeds the block of {len(view)} bytes.")
-    _headers(view, at + 8 + length, stop, where)
-    return Block(kind, headers, view[at + 8 : at + 8 + length], offset)
+    footers, _ = _headers(view, at + 8 + length, stop, where)
+    return Block(kind, headers, view[at + 8 : at + 8 + length], offset, footers)
 
 
 def _headers(view: memoryview, at: int, stop: int, where: str) -> tuple[dict[int, str], int]:

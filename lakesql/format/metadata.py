@@ -24,6 +24,7 @@ __all__ = [
     "TableConfig",
     "WriteStat",
     "commit_from_record",
+    "commit_record",
     "decode_commit",
     "decode_record",
     "encode_commit",
@@ -195,6 +196,22 @@ def commit_from_record(record: Mapping[str, Any], where: str) -> CommitMetadata:
         raise FormatError(
             f"{where}: the commit metadata does not have the expected shape ({error}). Restore the file."
         ) from error
+
+
+def commit_record(meta: CommitMetadata, *, replace: bool = False) -> dict[str, Any]:
+    """The record of a commit for an archive of version 6, which has fewer fields."""
+    record: dict[str, Any] = {
+        "partitionToWriteStats": {
+            partition: [{camel: getattr(stat, name) for name, camel in _FIELDS.items()} for stat in stats]
+            for partition, stats in meta.partition_stats.items()
+        },
+        "extraMetadata": dict(meta.extra),
+        "version": 1,
+        "operationType": meta.operation,
+    }
+    if replace:
+        record["partitionToReplaceFileIds"] = {partition: list(ids) for partition, ids in meta.replaced.items()}
+    return record
 
 
 def encode_record(name: str, record: Mapping[str, Any]) -> bytes:

@@ -90,7 +90,8 @@ class Timeline:
     """The active timeline, sorted by requested time."""
     archived: tuple[Instant, ...] = ()
     start: str | None = field(init=False, repr=False, compare=False)
-    """Smallest requested time among the completed write instants of the active timeline (S of hudi-format 2.6)."""
+    """Smallest requested time among the completed write instants of the active timeline that are not savepointed (S of
+    hudi-format 2.6): archiving may go past a savepoint, which keeps its instant and leaves a hole behind it."""
     newest_time: str = field(init=False, repr=False, compare=False)
     """The largest time anywhere, requested or completed; '' when there is none."""
     _writes: Mapping[str, Instant] = field(init=False, repr=False, compare=False)
@@ -98,7 +99,9 @@ class Timeline:
 
     def __post_init__(self) -> None:
         done = [i for i in (*self.archived, *self.instants) if _is_completed_write(i)]
+        saved = {i.requested for i in self.instants if i.action == "savepoint"}
         active = [i.requested for i in self.instants if _is_completed_write(i)]
+        active = [t for t in active if t not in saved] or active
         times = [time for i in (*self.archived, *self.instants) for time in (i.requested, i.completed or "")]
         object.__setattr__(self, "_writes", {i.requested: i for i in done})
         object.__setattr__(self, "_active", frozenset(i.requested for i in self.instants))

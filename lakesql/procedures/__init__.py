@@ -4,11 +4,38 @@ To add one: a Procedure in the PROCEDURES of the module of its topic. A procedur
 ABSENT with the reason, so that a CALL of it says what to do instead.
 """
 
-from lakesql.procedures import clustering
+from lakesql.procedures import (
+    cleaning,
+    clustering,
+    commits,
+    doctor,
+    exports,
+    files,
+    logs,
+    metadata,
+    repair,
+    statistics,
+    tables,
+    views,
+)
 from lakesql.procedures import help as help_
 from lakesql.procedures.declare import Procedure
 
-_MODULES = (help_, clustering)
+_MODULES = (
+    help_,
+    cleaning,
+    clustering,
+    commits,
+    doctor,
+    exports,
+    files,
+    logs,
+    metadata,
+    repair,
+    statistics,
+    tables,
+    views,
+)
 
 PROCEDURES: dict[str, Procedure] = {p.name: p for module in _MODULES for p in module.PROCEDURES}
 """Every procedure by its name."""

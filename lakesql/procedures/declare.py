@@ -36,6 +36,7 @@ class Parameter:
 TABLE = Parameter("table", "VARCHAR", None, "name of the table")
 PATH = Parameter("path", "VARCHAR", None, "folder of the table, instead of its name")
 LIMIT = Parameter("limit", "BIGINT", 10, "at most so many rows")
+FILTER = Parameter("filter", "VARCHAR", None, "SQL condition over the columns of the result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Call:
     """The storage of a table by name or path. TableError when there is none."""
     clock: Clock = system_clock
     table: Storage | None = None
+    user: duckdb.DuckDBPyConnection | None = None
+    """The person's own connection, for what must be seen there: TEMP views, tables of the current database."""
 
     @property
     def storage(self) -> Storage:
@@ -74,7 +77,12 @@ class Procedure:
     run: Callable[[Call], Rows]
     parameters: tuple[Parameter, ...] = ()
     of_table: bool = True
-    writes: bool = False
+    writes: bool | Callable[[Mapping[str, Any]], bool] = False
+    """Whether it changes a table; a function of the arguments where they decide (`dry_run`)."""
+
+    def changes(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call with these arguments changes a table."""
+        return self.writes(arguments) if callable(self.writes) else self.writes
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
@@ -134,8 +142,9 @@ def result(procedure: Procedure, rows: Rows) -> pa.Table:
 
 
 def columns(**kinds: str) -> pa.Schema:
-    """A schema from column names to 'text', 'long', 'bool', 'double' or 'texts' (a list)."""
+    """A schema from column names to 'text', 'int', 'long', 'bool', 'double' or 'texts' (a list)."""
     types = {
-        "text": pa.string(), "long": pa.int64(), "bool": pa.bool_(), "double": pa.float64(), "texts": pa.list_(pa.string()),
+        "text": pa.string(), "int": pa.int32(), "long": pa.int64(), "bool": pa.bool_(), "double": pa.float64(),
+        "texts": pa.list_(pa.string()),
     }  # fmt: skip
     return pa.schema([(name, types[kind]) for name, kind in kinds.items()])

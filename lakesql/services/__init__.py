@@ -12,17 +12,28 @@ from collections.abc import Callable, Mapping
 import duckdb
 
 from lakesql.errors import LakeError
-from lakesql.services import clustering, ttl
+from lakesql.services import archiving, cleaning, clustering, freshness, ttl
 from lakesql.storage import Storage
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.values import Parse
 
-SETTINGS: dict[str, Parse] = {**clustering.SETTINGS, **ttl.SETTINGS}
+SETTINGS: dict[str, Parse] = {
+    **freshness.SETTINGS,
+    **clustering.SETTINGS,
+    **ttl.SETTINGS,
+    **cleaning.SETTINGS,
+    **archiving.SETTINGS,
+}
 """Every setting of a service: its name, and what makes a value of its text."""
 
 AfterWrite = Callable[[duckdb.DuckDBPyConnection, Storage, Mapping[str, str], Clock], list[str]]
 
-AFTER_WRITE: tuple[AfterWrite, ...] = (clustering.after_write, ttl.after_write)
+AFTER_WRITE: tuple[AfterWrite, ...] = (
+    clustering.after_write,
+    ttl.after_write,
+    cleaning.after_write,
+    archiving.after_write,
+)
 """What may be due after a write, in this order; each gives sentences about what it did, [] for nothing."""
 
 

@@ -22,11 +22,12 @@ from lakesql.table.state import load_head, read_config
 def call(session: Session, statement: CallStatement) -> pa.Table:
     """The rows of a procedure. SQLError for arguments that do not fit, and what the procedure raises."""
     procedure = PROCEDURES[statement.procedure]
-    if procedure.writes:
+    arguments = _evaluated(session, procedure, bind(procedure, statement.arguments))
+    if procedure.changes(arguments):
         if session.read_only:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"CALL {procedure.name}")
-    arguments = _evaluated(session, procedure, bind(procedure, statement.arguments))
+        session.instance.release(session.owner)
     table, settings = None, dict(session.settings)
     if procedure.of_table:
         table = (
@@ -34,7 +35,7 @@ def call(session: Session, statement: CallStatement) -> pa.Table:
         )
         settings = session.write_settings(read_config(table).properties)
     with session.instance.cursor() as cursor:
-        made = Call(cursor, arguments, settings, lambda name: _table(session, name), session.clock, table)
+        made = Call(cursor, arguments, settings, lambda name: _table(session, name), session.clock, table, session.con)
         if table is None:
             return result(procedure, procedure.run(made))
         with damage_named(load_head(table)):

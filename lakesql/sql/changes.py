@@ -9,7 +9,7 @@ goes to `write` as it is.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
@@ -27,13 +27,15 @@ from lakesql.sql.results import Changed
 from lakesql.sql.returning import Returning
 from lakesql.sql.session import Session
 from lakesql.sql.spellings import Spelled, described, either_spelling, first_lines, our_errors
-from lakesql.sql.stage import DUPLICATES, KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled
+from lakesql.sql.stage import DUPLICATES, KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled, copies_sql
 from lakesql.table.exact import exact_cast
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
 from lakesql.write import Outcome, WriteResult, preview, write
+from lakesql.write.index import index_of, of_table
+from lakesql.write.settings import parse_settings
 
 _WRITE_OPERATION = "hoodie.datasource.write.operation"
 _INSERT_OPERATIONS = ("insert", "upsert", "bulk_insert")
@@ -132,23 +134,23 @@ def _staged(session: Session, statement: Spelled, compiled: Compile[Spelled], op
     """Run a statement through its stage."""
     con = session.con
     try:
-        rows_sql, unchanged, state, _ = either_spelling(
-            session, statement, lambda spelled: _stage(session, spelled, compiled, False)
-        )
+        staged = either_spelling(session, statement, lambda spelled: _stage(session, spelled, compiled, False))
+        state = staged.state
         settings = session.write_settings(state.config.properties)
         returning = Returning(session, statement, alias)
         with our_errors(session, statement.target[-1]):
             result = write(
                 con,
                 state,
-                rows_sql,
+                staged.rows_sql,
                 operation=operation,
                 settings=settings,
                 reads_table=True,
+                changed=staged.assigned,
                 clock=session.clock,
                 observe=returning.observer,
             )
-        return Changed(replace(result, rows_ignored=result.rows_ignored + unchanged), returning.table)
+        return Changed(replace(result, rows_ignored=result.rows_ignored + staged.unchanged), returning.table)
     finally:
         con.execute(f"DROP TABLE IF EXISTS {STAGE}")
 
@@ -165,22 +167,21 @@ def _explained(
     con = session.con
     found: list[pa.Table] = []
     try:
-        rows_sql, _, state, target = either_spelling(
-            session, statement, lambda spelled: _stage(session, spelled, compiled, fates)
-        )
+        staged = either_spelling(session, statement, lambda spelled: _stage(session, spelled, compiled, fates))
+        state = staged.state
 
         def observe(told: Outcome) -> None:
-            found.append(con.sql(fates_sql(told, target)).to_arrow_table())
+            found.append(con.sql(fates_sql(told, staged.target)).to_arrow_table())
 
         settings = session.write_settings(state.config.properties)
         with our_errors(session, statement.target[-1]):
             files = preview(
                 con,
                 state,
-                rows_sql,
+                staged.rows_sql,
                 operation=operation,
                 settings=settings,
-                reads_table=not fates,
+                reads_table=not staged.fails,
                 observe=observe if fates else None,
             )
         return found[0] if fates else explain.plan_table(files)
@@ -189,11 +190,20 @@ def _explained(
             con.execute(f"DROP TABLE IF EXISTS {STAGE}")
 
 
-def _stage(
-    session: Session, statement: Spelled, compiled: Compile[Spelled], fates: bool
-) -> tuple[str, int, TableState, Target]:
-    """Fill the stage and check it: the query that reads the rows to write, how many rows are left out because they are
-    stored as they are, and the snapshot that they were made from.
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A stage that is filled and checked."""
+
+    rows_sql: str  # reads the rows to write
+    unchanged: int  # rows that are left out because they are stored as they are
+    assigned: frozenset[str]
+    state: TableState  # the snapshot that the rows were made from
+    target: Target
+    fails: bool  # with fates: the statement itself would fail on rows that have a fate here
+
+
+def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fates: bool) -> _Staged:
+    """Fill the stage and check it.
 
     With `fates` rows that have a fate of their own do not fail the checks, and none is left out.
     """
@@ -205,11 +215,24 @@ def _stage(
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
         make_known(con)
         moves = bool(plan.moving_rows_sql) and bool(con.execute(MOVES).fetchall())
+        fails = False
         for check in plan.checks + plan.move_checks if moves else plan.checks:
-            if not (fates and check.fate):
-                _refuse(check, con.execute(check.sql).fetchall())
+            found = con.execute(check.sql).fetchall()
+            if fates and check.fate:
+                fails |= bool(found)
+            else:
+                _refuse(check, found)
         unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0] if plan.unchanged_sql else 0
-        return (plan.moving_rows_sql if moves else plan.rows_sql), unchanged, state, target
+        if unchanged:
+            con.execute(copies_sql(_keys_everywhere(session, state), plan.one_per_key)).fetchall()
+            unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0]
+        rows_sql = plan.moving_rows_sql if moves else plan.rows_sql
+        return _Staged(rows_sql, unchanged, plan.assigned, state, target, fails)
+
+
+def _keys_everywhere(session: Session, state: TableState) -> bool:
+    settings = {**of_table(state), **session.write_settings(state.config.properties)}
+    return index_of(state, parse_settings(settings)).everywhere
 
 
 def _refuse(check: Check, found: Sequence[tuple[object, ...]]) -> None:

@@ -8,6 +8,7 @@ connection.
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,11 +22,13 @@ import pyarrow as pa
 from duckdb import BinderException, CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
-from lakesql.errors import LakeError, SQLError, TableError
+from lakesql.errors import LakeError, SQLError, StaleReadWarning, TableError
 from lakesql.handle import Table
 from lakesql.services import maintain
+from lakesql.services.freshness import LastRead
 from lakesql.sql import calls, changes, ddl, dialect, functions, python_objects, settings, views
 from lakesql.sql.functions import instance_of
+from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
     Call,
@@ -131,6 +134,14 @@ class Connection:
         return self._session.last_result
 
     @property
+    def last_read(self) -> LastRead | None:
+        """Up to which commit the read-optimized read of the last statement was complete, and how far it lagged.
+
+        None when it had none; when it read several tables so, the one that lags most.
+        """
+        return max(self._session.last_reads, key=lambda r: r.lag_s, default=None)
+
+    @property
     def warehouse(self) -> str:
         """The folder of tables created without LOCATION."""
         return self._session.warehouse
@@ -157,19 +168,26 @@ class Connection:
 
     def _interruptible(self, text: str, params: Parameters, method: str) -> Any:
         """Run; after Ctrl-C the connection is free for the next statement."""
+        reads = self._session.instance.reads()
+        reads.clear()
         try:
             with interrupts():
-                return self._run(text, params, method)
+                answer = self._run(text, params, method)
         except KeyboardInterrupt:
             with suppress(DuckDBError):
                 self._session.drain()
             self._finished = False
             raise
+        self._session.last_reads = tuple(reads)
+        for note in dict.fromkeys(r.note for r in reads if r.warn):
+            warnings.warn(str(note), StaleReadWarning, stacklevel=3)
+        return answer
 
     def _run(self, text: str, params: Parameters, method: str) -> Any:
         if not isinstance(text, str):
             raise SQLError(f"a statement is a text, found {type(text).__name__}.")
         session = self._session
+        session.instance.own(session.owner)
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()
@@ -222,6 +240,7 @@ class Connection:
     def _passed(self, query: str, pieces: Sequence[Piece], params: Parameters, method: str) -> Any:
         """Run by DuckDB; an error of ours inside of it comes out as what it is."""
         words = [t for piece in pieces for t in piece.tokens]
+        query = views.described(self._session, query, words)
         run: Callable[..., Any] = getattr(self.duckdb, method)
         if params and method == "sql":
             run = partial(run, params=params)
@@ -407,8 +426,16 @@ class Connection:
         old = self._session
         con = old.con.cursor()
         session = replace(
-            old, con=con, instance=instance_of(con), settings=dict(old.settings), last_result=None, rereadable=set()
+            old,
+            con=con,
+            instance=instance_of(con),
+            settings=dict(old.settings),
+            last_result=None,
+            last_reads=(),
+            rereadable=set(),
+            owner=Owner(),
         )
+        settings.tell_table_functions(session)
         if not session.home:  # views of a read-only database are TEMP, which other connections do not see
             for name, path in old.instance.tables().items():
                 views.add(session, name, path)
@@ -416,6 +443,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection."""
+        self._session.instance.release(self._session.owner)
         self._session.con.close()
         if self._session.in_memory:
             self._session.instance.forget()
@@ -444,6 +472,7 @@ def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Chang
     result = with_attempts(changed.result, attempts)
     if result.instant is not None:
         settings = session.write_settings(read_config(storage).properties)
+        session.instance.release(session.owner)
         with session.instance.cursor() as cursor:
             result = replace(result, notes=(*result.notes, *maintain(cursor, storage, settings, session.clock)))
     return replace(changed, result=result)

@@ -18,13 +18,16 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, Unsupported
+from lakesql.services import freshness
+from lakesql.services.freshness import MAX_STALENESS, ON_STALE, Demand, LastRead
 from lakesql.sql.cursor import string_value
-from lakesql.sql.instance import UDF, Arguments, Instance
+from lakesql.sql.instance import UDF, Arguments, Instance, Planner
 from lakesql.sql.lexer import IDENTIFIERS, tokens
-from lakesql.sql.results import table_sql
+from lakesql.sql.results import rows_sql, table_sql
 from lakesql.table import inspect, read
 from lakesql.table.names import quote
 from lakesql.table.state import TableState
+from lakesql.write.clock import system_clock
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -35,16 +38,49 @@ class TableFunction:
 
     parameters: str
     arguments: tuple[str, ...]
-    plan: Callable[[Connection, TableState, Arguments], str]
+    plan: Planner
 
 
-def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    as_of, mode = arguments
+def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str | tuple[str, LastRead]:
+    as_of, mode = arguments[:2]
+    if mode is not None and mode.lower() == "read_optimized":
+        return _read_optimized(cursor, state, (as_of, *arguments[2:]))
     return read.to_sql(cursor, read.plan(state, _time(as_of), (mode or "snapshot").lower()))
 
 
-def _read_optimized(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    return read.to_sql(cursor, read.plan(state, _time(arguments[0]), "read_optimized"))
+def _read_optimized(cursor: Connection, state: TableState, arguments: Arguments) -> tuple[str, LastRead]:
+    as_of, limit, set_limit, on_stale = arguments
+    if as_of is None and limit is None:
+        limit = set_limit
+    asked = Demand() if as_of and limit is None else freshness.demand(limit, on_stale, state.config.properties)
+    plan, last = freshness.plan_read_optimized(state, _time(as_of), asked, system_clock())
+    return read.to_sql(cursor, plan), last
+
+
+def _freshness(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    by_partition, exact = (a == "true" for a in arguments)
+    rows = []
+    for lag in freshness.freshness(state, system_clock(), by_partition):
+        counts = freshness.changed_rows(cursor, state, lag.partition_path) if exact else (None, None, None)
+        values = [getattr(lag, name) for name in _FRESHNESS.names if hasattr(lag, name)]
+        rows.append((*values, *counts))
+    return rows_sql(_FRESHNESS, rows)
+
+
+_FRESHNESS = pa.schema(
+    [
+        *(
+            (n, pa.string())
+            for n in ("partition_path", "latest_commit", "latest_completed", "complete_to", "oldest_missing")
+        ),
+        ("lag_s", pa.float64()),
+        *(
+            (n, pa.int64())
+            for n in ("lag_commits", "file_groups", "stale_groups", "log_files", "log_bytes", "log_rows")
+        ),
+        *((n, pa.int64()) for n in ("rows_inserted", "rows_updated", "rows_deleted")),
+    ]
+)
 
 
 def _incremental(cursor: Connection, state: TableState, arguments: Arguments) -> str:
@@ -98,7 +134,18 @@ def _time(text: str | None) -> str | None:
     return re.sub(r"([+-]\d\d)$", r"\1:00", text) if ":" in text else text
 
 
-_SCAN = TableFunction("t, as_of := NULL, mode := 'snapshot'", ("as_of", "mode"), _scan)
+def variable(setting: str) -> str:
+    """The DuckDB variable that tells table functions a setting of their connection."""
+    return setting.replace(".", "_")
+
+
+_LIMIT = ("max_staleness", f"getvariable('{variable(MAX_STALENESS)}')")
+_ON_STALE = f"coalesce(on_stale::VARCHAR, getvariable('{variable(ON_STALE)}')::VARCHAR)"
+_SCAN = TableFunction(
+    "t, as_of := NULL, mode := 'snapshot', max_staleness := NULL, on_stale := NULL",
+    ("as_of", "mode", *_LIMIT, _ON_STALE),
+    _scan,
+)
 _CHANGES = TableFunction(
     't, begin := NULL, "end" := NULL, from_instant := NULL, to_instant := NULL',
     ("begin", '"end"', "from_instant", "to_instant"),
@@ -117,7 +164,9 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_scan": _SCAN,
     "read_hudi": _SCAN,
     "hudi_snapshot": _SCAN,
-    "hudi_read_optimized": TableFunction("t, as_of := NULL", ("as_of",), _read_optimized),
+    "hudi_read_optimized": TableFunction(
+        "t, as_of := NULL, max_staleness := NULL, on_stale := NULL", ("as_of", *_LIMIT, _ON_STALE), _read_optimized
+    ),
     "hudi_incremental": _CHANGES,
     "hudi_table_changes": TableFunction(
         't, kind, begin := NULL, "end" := NULL', ("kind", "begin", '"end"'), _table_changes
@@ -130,7 +179,7 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_properties": TableFunction("t", (), _inspected(lambda s, _: inspect.properties(s))),
     "hudi_schema": TableFunction("t", (), _inspected(lambda s, _: inspect.schema(s))),
     "hudi_log_blocks": TableFunction("t", (), _inspected(lambda s, _: inspect.log_blocks(s))),
-    "hudi_freshness": _later("hudi_freshness", "hudi_files shows the log files of each file slice."),
+    "hudi_freshness": TableFunction("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
     "hudi_advice": _later("hudi_advice", "hudi_timeline shows the rows and bytes of each write."),
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }

@@ -12,7 +12,7 @@ spare one.
 import threading
 import uuid
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
@@ -21,7 +21,9 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import LakeError, SQLError, TableError
+from lakesql.services.freshness import LastRead
 from lakesql.storage import Storage, open_storage
+from lakesql.table import live
 from lakesql.table.known_settings import make_utc
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
@@ -30,9 +32,16 @@ from lakesql.table.state import TableState, load
 UDF = "lakesql_plan"
 SNAPSHOTS_MAX = 10_000
 QUERIES_MAX = 128
+UNOWNED_MAX = 16
+"""Plans of connections that are DuckDB's own: so many are taken to be still read."""
 
 Arguments = tuple[str | None, ...]
-Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], str]
+Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], str | tuple[str, LastRead]]
+"""The SQL of a table function, and for a read of rows what kind of read it is."""
+
+
+class Owner:
+    """Who runs statements: one per connection of the user."""
 
 
 class Instance:
@@ -47,8 +56,10 @@ class Instance:
         self._lock = threading.RLock()
         self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()
         self._newest: dict[str, TableState] = {}
-        self._queries: OrderedDict[tuple[str, str, Arguments, int], str] = OrderedDict()
+        self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None]] = OrderedDict()
         self._thread = threading.local()
+        self._reading: weakref.WeakKeyDictionary[Owner, tuple[int, list[live.Held]]] = weakref.WeakKeyDictionary()
+        self._unowned: deque[list[live.Held]] = deque(maxlen=UNOWNED_MAX)
 
     def adopt(self, con: duckdb.DuckDBPyConnection) -> None:
         """Plan with cursors of this connection from now on."""
@@ -113,6 +124,30 @@ class Instance:
             self._newest.clear()
             self._queries.clear()
 
+    # ------------------------------------------------------------ results that may be read on
+
+    def own(self, owner: Owner) -> None:
+        """From now on this thread runs statements for `owner`."""
+        self._thread.owner = weakref.ref(owner)
+
+    def release(self, owner: Owner) -> None:
+        """The owner's last result is not read on."""
+        with self._lock:
+            self._reading.pop(owner, None)
+
+    def _keep(self, transaction: int, held: list[live.Held]) -> None:
+        """Keep a plan's files until its owner goes on: a connection reads one result at a time, in one transaction."""
+        owned = getattr(self._thread, "owner", None)
+        owner = owned() if owned is not None else None
+        with self._lock:
+            if owner is None:
+                self._unowned.append(held)
+                return
+            before = self._reading.get(owner)
+            if before is not None and before[0] == transaction:
+                held = [*before[1], *held]
+            self._reading[owner] = transaction, held
+
     # ------------------------------------------------------------ the UDF
 
     def plan(self, function: str | None, table: str | None, arguments: list[str | None], transaction: int) -> str:
@@ -146,17 +181,33 @@ class Instance:
         with self._lock:
             known = self._queries.get(key)
         if known is not None:
-            return known
+            self._note(known[1])
+            return known[0]
         state = self.snapshot(table, transaction)
         with ExitStack() as opened:
             # Most plans are text alone; a connection of our own takes longer to open than they take to make.
             cursor = cast(duckdb.DuckDBPyConnection, _Late(lambda: opened.enter_context(self.cursor())))
-            text = self._planners[function](cursor, state, arguments)
+            with live.noted() as held:
+                made = self._planners[function](cursor, state, arguments)
+        text, last = made if isinstance(made, tuple) else (made, None)
+        self._note(last)
+        self._keep(transaction, held)
         with self._lock:
-            self._queries[key] = text
+            self._queries[key] = text, last
             while len(self._queries) > QUERIES_MAX:
                 self._queries.popitem(last=False)
         return text
+
+    def _note(self, last: LastRead | None) -> None:
+        if last is not None:
+            self.reads().append(last)
+
+    def reads(self) -> list[LastRead]:
+        """What this thread has read since somebody cleared the list."""
+        if not hasattr(self._thread, "reads"):
+            self._thread.reads = []
+        found: list[LastRead] = self._thread.reads
+        return found
 
     @contextmanager
     def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -92,11 +92,13 @@ def compile_merge(
     chosen = stage.one_per_key(target, duplicates), _ops_missing(actions, fates), compared is not None
     rows = stage.rows_sql(target, numbered, *chosen)
     unchanged = "" if compared is None else stage.unchanged_sql(chosen[0])
+    assigned = frozenset(c for a in actions if a.clause.action == "update" for c in a.values)
+    assigned -= set(target.key_fields)  # an update cannot change them
     if not moved:
-        return Compiled(select, checks, rows, unchanged_sql=unchanged)
+        return Compiled(select, checks, rows, unchanged_sql=unchanged, assigned=assigned, one_per_key=chosen[0])
     inserts = any(a.clause.action == "insert" for a in actions)
     moves = tuple(stage.move_checks(target, inserts, chosen[0]))
-    return Compiled(select, checks, rows, moves, stage.moving_rows_sql(target, *chosen), unchanged)
+    return Compiled(select, checks, rows, moves, stage.moving_rows_sql(target, *chosen), unchanged, assigned, chosen[0])
 
 
 def _compared(actions: Sequence[_Action], target: Target, on: On) -> list[str] | None:
@@ -150,11 +152,12 @@ def compile_update(statement: Update, target: Target, numbered: bool = False, fa
     select = stage.with_same(select, compared)
     rows = stage.rows_sql(target, numbered, marked=not fates)
     unchanged = "" if fates else stage.unchanged_sql()
+    assigned = frozenset(cast)
     if not changed:
-        return Compiled(select, (), rows, unchanged_sql=unchanged)
+        return Compiled(select, (), rows, unchanged_sql=unchanged, assigned=assigned)
     moves = tuple(stage.move_checks(target, False))
     moving = stage.moving_rows_sql(target, marked=not fates)
-    return Compiled(_with_new_path(select, target), (), rows, moves, moving, unchanged)
+    return Compiled(_with_new_path(select, target), (), rows, moves, moving, unchanged, assigned)
 
 
 def compile_delete(statement: Delete, target: Target, numbered: bool = False) -> Compiled:

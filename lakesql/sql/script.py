@@ -8,13 +8,13 @@ whoever notices it first.
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import duckdb
 
-from lakesql.errors import LakeError, SQLError
+from lakesql.errors import LakeError, SQLError, StaleReadWarning
 from lakesql.sql import render
 from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import Piece, line_and_column, split
@@ -42,6 +42,8 @@ class Result:
     types: tuple[str, ...] = ()
     count: int = 0
     written: WriteResult | None = None
+    note: str | None = None
+    """What the reader of a stale view should know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,10 @@ def run(con: Connection, script: str, mode: str = "table", rows_max: int | None 
 def execute(con: Connection, piece: Piece, mode: str = "table", rows_max: int | None = None) -> Result:
     """Run one statement and fetch what it gives. KeyboardInterrupt after Ctrl-C."""
     try:
-        with interrupts():
-            return _execute(con, piece, mode, rows_max)
+        with interrupts(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", StaleReadWarning)  # the result has a note
+            result = _execute(con, piece, mode, rows_max)
+        return replace(result, note=con.last_read.note) if con.last_read else result
     except duckdb.InterruptException as error:  # `interruptible` asked DuckDB to stop
         raise KeyboardInterrupt from error
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import duckdb
 
 from lakesql.errors import LakeError, SQLError, TableError
-from lakesql.sql.instance import Instance
+from lakesql.services.freshness import LastRead
+from lakesql.sql.instance import Instance, Owner
 from lakesql.sql.nodes import Name
 from lakesql.storage import open_storage
 from lakesql.write import WriteResult
@@ -55,6 +56,8 @@ class Session:
     rereadable: set[str] = field(default_factory=set)
     """Names registered on the connection, in lower case, whose rows can be read more than once."""
     last_result: WriteResult | None = None
+    last_reads: tuple[LastRead, ...] = ()
+    owner: Owner = field(default_factory=Owner)
 
     def path_of(self, name: Name) -> str | None:
         """The path of the Hudi table a name means; None when it means none of ours."""

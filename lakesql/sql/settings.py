@@ -2,12 +2,15 @@
 
 from lakesql import services
 from lakesql.errors import SQLError, Unsupported
+from lakesql.services import freshness
+from lakesql.sql.functions import variable
 from lakesql.sql.merge_into import DUPLICATES, POLICIES
 from lakesql.sql.merge_names import EVOLVE
 from lakesql.sql.nodes import ResetSetting, SetSetting
 from lakesql.sql.options import INSERT_OPERATION, check_value, require_spelt
 from lakesql.sql.results import pairs_sql
 from lakesql.sql.session import Session
+from lakesql.table.names import quote
 from lakesql.write.settings import RETRIES
 
 _OURS = (DUPLICATES, RETRIES, EVOLVE, *(name for name in services.SETTINGS if name.startswith("lakesql.")))
@@ -25,7 +28,7 @@ def set_setting(session: Session, statement: SetSetting) -> str:
     if key in _OF_ONE_TABLE:
         raise SQLError(f"setting {key} belongs to one table and cannot be set for all; give it in TBLPROPERTIES.")
     if key.startswith("lakesql.") and key not in _OURS:
-        raise SQLError(f"setting {key} is unknown; lakesql has {', '.join(_OURS)}.")
+        raise SQLError(f"setting {key} is unknown; lakesql has {', '.join(_OURS[:-1])} and {_OURS[-1]}.")
     if key == EVOLVE and value.lower() not in ("true", "false"):
         raise SQLError(f"setting {key} = {value!r}: use true or false.")
     if key == DUPLICATES and value.lower() not in POLICIES:
@@ -33,6 +36,7 @@ def set_setting(session: Session, statement: SetSetting) -> str:
     require_spelt(key, "setting")
     check_value(key, value)
     session.settings[key] = value
+    _tell_table_functions(session, key)
     return pairs_sql([(key, value)])
 
 
@@ -41,4 +45,20 @@ def reset_setting(session: Session, statement: ResetSetting) -> str:
     gone = list(session.settings) if statement.key is None else [statement.key]
     for key in gone:
         session.settings.pop(key, None)
+        _tell_table_functions(session, key)
     return pairs_sql([(key, None) for key in gone])
+
+
+def tell_table_functions(session: Session) -> None:
+    """Let the table functions of a new connection know the settings that they follow."""
+    for key in session.settings:
+        _tell_table_functions(session, key)
+
+
+def _tell_table_functions(session: Session, key: str) -> None:
+    if key in freshness.SETTINGS:
+        name = quote(variable(key))
+        if key in session.settings:
+            session.con.execute(f"SET VARIABLE {name} = $1", [session.settings[key]])
+        else:
+            session.con.execute(f"RESET VARIABLE {name}")

@@ -57,6 +57,10 @@ class Compiled:
     moving_rows_sql: str = ""
     unchanged_sql: str = ""
     """Counts the rows that are left out because they are stored as they are; '' where there are none."""
+    assigned: frozenset[str] = frozenset()
+    """The columns that some update gives a value; the others of an updated row are as stored."""
+    one_per_key: str = ""
+    """The QUALIFY of the duplicate policy."""
 
 
 def identity(target: Target) -> list[str]:
@@ -183,6 +187,16 @@ def stored(column: str) -> str:
 def unchanged_sql(one_per_key: str = "") -> str:
     """Counts the rows with SAME among those that the policy chooses."""
     return f"SELECT count(*) FROM ({_chosen(False, one_per_key, False)}) WHERE {SAME}"
+
+
+def copies_sql(everywhere: bool, one_per_key: str) -> str:
+    """Takes SAME from rows whose key another row of the stage changes: a key that the table has several times is
+    written as a whole. `everywhere`: rows of one key are one row, whatever their partitions."""
+    same = KEY if everywhere else f"{KEY}, {PATH}"
+    changes = (
+        f"SELECT {same} FROM ({_chosen(False, one_per_key, False)}) WHERE {OP} IN ('upsert', 'delete') AND NOT {SAME}"
+    )
+    return f"UPDATE {STAGE} SET {SAME} = false WHERE {SAME} AND ({same}) IN ({changes})"
 
 
 def rows_sql(

@@ -1,7 +1,7 @@
 """Old and new version of every row that a statement concerns, as SQL: what RETURNING and EXPLAIN (FATES) are made of.
 
 New versions are the rows as tagged (`write.outcome`), old ones are looked up in the snapshot that they meet, by record
-key and partition path. The two halves of a move are one row here.
+key and the partition where the table has it. The two halves of a move are one row here.
 """
 
 import duckdb
@@ -35,13 +35,16 @@ def versions_sql(con: duckdb.DuckDBPyConnection, told: Outcome) -> str:
     )
     return f"""
         WITH told AS (
-          SELECT DISTINCT ON (number, part) *, bool_or(fate = {DELETED}) OVER (PARTITION BY number) AS leaves
-          FROM ({told.sql})),
-        fresh AS (SELECT number, key, part, fate, {_struct("told", columns)} AS new FROM told WHERE fate <> {DELETED}),
+          SELECT *, bool_or(fate = {DELETED}) OVER (PARTITION BY number) AS leaves FROM ({told.sql})),
+        fresh AS (
+          SELECT DISTINCT ON (number, part) number, key, place AS part, fate, {_struct("told", columns)} AS new
+          FROM told WHERE fate <> {DELETED}),
+        found AS (
+          SELECT DISTINCT number, key, place FROM told
+          WHERE fate <> {INSERTED} AND (fate = {DELETED} OR NOT leaves)),
         stale AS (
-          SELECT t.number, t.key, t.part, {_struct("o", columns)} AS old
-          FROM told t JOIN ({snapshot}) o ON o.{quote(_KEY)} = t.key AND o.{quote(_PATH)} = t.part
-          WHERE t.fate <> {INSERTED} AND (t.fate = {DELETED} OR NOT t.leaves))
+          SELECT t.number, t.key, t.place AS part, {_struct("o", columns)} AS old
+          FROM found t JOIN ({snapshot}) o ON o.{quote(_KEY)} = t.key AND o.{quote(_PATH)} = t.place)
         SELECT coalesce(f.number, s.number) AS number, coalesce(f.key, s.key) AS key, coalesce(f.part, s.part) AS part,
                {fate} AS fate, s.old, f.new
         FROM fresh f FULL JOIN stale s ON f.number = s.number"""

@@ -6,17 +6,19 @@ database file works again once lakesql is registered. Making a view reads no dat
 columns alone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import duckdb
 
 from lakesql.errors import LakeError, TableError
+from lakesql.services.freshness import freshness
+from lakesql.sql.lexer import IDENTIFIERS, Token
 from lakesql.sql.session import Session
 from lakesql.storage import Storage, open_storage
 from lakesql.table import read
 from lakesql.table.names import literal, quote
-from lakesql.table.state import HOODIE, PROPERTIES, load_head, read_config
+from lakesql.table.state import HOODIE, PROPERTIES, load, load_head, read_config
 
 _COMPANIONS = ("_ro", "_rt", "_incremental")
 _OF_MOR = ("_ro", "_rt")
@@ -93,6 +95,21 @@ def base_of(session: Session, view: str) -> str | None:
         return None
     bases = (known.get(view.removesuffix(suffix)) for suffix in _COMPANIONS if view.endswith(suffix))
     return next((base for base in bases if base), None)
+
+
+def described(session: Session, text: str, words: Sequence[Token]) -> str:
+    """A DESCRIBE of a read-optimized view, made to say in its column `extra` how far the view lags; any other text as it is."""
+    if words[0].word not in ("DESCRIBE", "DESC") or not words[-1].name.lower().endswith("_ro"):
+        return text
+    base = base_of(session, words[-1].name.lower())
+    if base is None or any(t.text != "." and t.kind not in IDENTIFIERS for t in words[1:]):
+        return text
+    [lag] = freshness(load(session.instance.storage(base)), session.clock())
+    name = "".join(t.text for t in words[1:])
+    return (
+        'SELECT column_name, column_type, "null", "key", "default", CASE WHEN column_name = \'_hoodie_commit_time\' '
+        f"THEN {literal(lag.text)} ELSE extra END AS extra FROM (DESCRIBE {name})"
+    )
 
 
 def _meaning(suffix: str) -> str:

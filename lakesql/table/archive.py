@@ -13,7 +13,7 @@ import re
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import FormatError, TableError
 from lakesql.format.log import AVRO, SCHEMA, scan_blocks
-from lakesql.format.metadata import CommitMetadata, TableConfig, commit_from_record, decode_commit
+from lakesql.format.metadata import CommitMetadata, TableConfig, commit_from_record, decode_commit, decode_record
 from lakesql.format.timeline import (
     ACTIONS,
     COMPLETED,
@@ -40,6 +40,13 @@ from lakesql.storage import FileInfo, Storage
 _LOG_FILE = re.compile(r"\.commits_\.archive\.(\d+)(?:_\d+-\d+-\d+)?", re.ASCII)
 _MANIFEST = re.compile(r"manifest_(\d+)", re.ASCII)
 _COLUMNS = ["instantTime", "completionTime", "action", "metadata", "plan"]
+_OTHERS = {
+    "clean": "hoodieCleanMetadata",
+    "rollback": "hoodieRollbackMetadata",
+    "savepoint": "hoodieSavePointMetadata",
+    "indexing": "hoodieIndexCommitMetadata",
+}
+"""Where an archived entry of version 6 keeps the record of an action that is no write."""
 _PLANNED = {"commit": "compaction", "deltacommit": "logcompaction"}
 _CACHED_FILES_MAX = 256
 
@@ -55,11 +62,25 @@ class Archived:
     body: bytes | CommitMetadata | None
     """The bytes of the completed file (version 8 on), its content (version 6), or None for other actions."""
     where: str
+    other: bytes | dict[str, Any] | None = None
+    """The same for actions that are no writes."""
+    planned: bytes | dict[str, Any] | None = None
+    """The plan of a clean, in the same form."""
 
     @cached_property
     def metadata(self) -> CommitMetadata | None:
         """Commit metadata of a commit, deltacommit or replacecommit; None for other actions."""
         return decode_commit(self.body, self.where) if isinstance(self.body, bytes) else self.body
+
+    @cached_property
+    def record(self) -> dict[str, Any] | None:
+        """The record of an action that is no write, None for writes and when none was kept."""
+        return decode_record(self.other, self.where) if isinstance(self.other, bytes) else self.other
+
+    @cached_property
+    def plan(self) -> dict[str, Any] | None:
+        """The plan of a clean, None when none was kept."""
+        return decode_record(self.planned, self.where) if isinstance(self.planned, bytes) else self.planned
 
 
 def read_archived(storage: Storage, config: TableConfig) -> list[Archived]:
@@ -79,7 +100,7 @@ def _read_tree(storage: Storage, config: TableConfig) -> list[Archived]:
     # Files of an older manifest may be merged away between reading the manifest and reading them.
     for _ in range(2):
         infos = {_name(info): info for info in storage.list(folder)[0]}
-        names = _manifest_names(storage, folder, infos)
+        names = [f["fileName"] for f in manifest(storage, folder, infos)[1]]
         if all(name in infos for name in names):
             return [entry for name in names for entry in _load(storage, infos[name], _read_parquet)]
     missing = next(name for name in names if name not in infos)
@@ -89,20 +110,22 @@ def _read_tree(storage: Storage, config: TableConfig) -> list[Archived]:
     )
 
 
-def _manifest_names(storage: Storage, folder: str, infos: dict[str, FileInfo]) -> list[str]:
-    """File names of the current manifest."""
+def manifest(storage: Storage, folder: str, infos: Mapping[str, FileInfo]) -> tuple[int, list[dict[str, Any]]]:
+    """Number and files (fileName, fileLen) of the current manifest; (0, []) when there is none. `infos`: the listing."""
     manifests = [int(match[1]) for name in infos if (match := _MANIFEST.fullmatch(name))]
     if not manifests:
-        return []
+        return 0, []
     number: int | str = max(manifests)
     if "_version_" in infos:
-        number = storage.read(f"{folder}/_version_").decode("ascii", "replace").strip() or number
+        text = storage.read(f"{folder}/_version_").decode("ascii", "replace").strip()
+        number = int(text) if text.isdecimal() else text or number
     path = f"{folder}/manifest_{number}"
     try:
-        return [str(file["fileName"]) for file in json.loads(storage.read(path))["files"]]
+        found = json.loads(storage.read(path))["files"]
+        return int(number), [{"fileName": str(f["fileName"]), "fileLen": f.get("fileLen")} for f in found]
     except FileNotFoundError:
         found = f"_version_ says {number}, but there is no {path}"
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"{path} is no manifest ({error})"
     raise FormatError(f"{storage.uri}/{folder}: {found}. Restore the file, or point _version_ to the newest manifest.")
 
@@ -141,7 +164,9 @@ def _archived_row(row: dict[str, Any], where: str) -> Archived:
     if word == "replacecommit" and body is not None and decode_commit(body, place).operation == "CLUSTER":
         action = "clustering"
     name = instant_file_name(requested, action, COMPLETED, 2, completed)
-    return Archived(Instant(requested, action, COMPLETED, completed, name), body, place)
+    other = row["metadata"] or None if body is None else None
+    planned = row["plan"] or None if word == "clean" else None
+    return Archived(Instant(requested, action, COMPLETED, completed, name), body, place, other, planned)
 
 
 def _read_log(data: bytes, where: str) -> list[Archived]:
@@ -157,7 +182,13 @@ def _read_log(data: bytes, where: str) -> list[Archived]:
     for instant in Timeline.from_file_names(states, 1).instants:
         if instant.is_completed:
             place = f"{where} (instant {instant.requested})"
-            entries.append(Archived(instant, _archived_commit(instant, states[instant.file_name], place), place))
+            record = states[instant.file_name]
+            other = (
+                record.get(_OTHERS.get(instant.action, "")) if instant.completed_action not in WRITE_ACTIONS else None
+            )
+            asked = states.get(instant_file_name(instant.requested, "clean", REQUESTED, 1), {})
+            planned = asked.get("hoodieCleanerPlan") if instant.action == "clean" else None
+            entries.append(Archived(instant, _archived_commit(instant, record, place), place, other, planned))
     return entries
 
 

@@ -12,13 +12,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakesql.errors import FormatError, LakeError
+from lakesql.errors import FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
 from lakesql.table.state import TableState
 
 _PATH = re.compile(r"""(["'])(/.+?\.parquet)\1""")
 _UNREADABLE = re.compile(
-    r"magic bytes|too small|read file|read parquet|decompress|deserialize|corrupt|cannot open|encrypted", re.I
+    r"magic bytes|too small|read file|read parquet|decompress|deserialize|corrupt|cannot open|encrypted|no files found",
+    re.I,
 )
 
 
@@ -34,7 +35,7 @@ def damage_named(state: TableState) -> Iterator[None]:
         raise found from error
 
 
-def damage(error: Exception, states: Iterable[TableState]) -> FormatError | None:
+def damage(error: Exception, states: Iterable[TableState]) -> FormatError | TableError | None:
     """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else."""
     text = str(error).splitlines()[0] if str(error) else ""
     named = _PATH.search(str(error))
@@ -53,7 +54,13 @@ def _is_base_file(path: str) -> bool:
     return isinstance(parse_data_file("", path.rsplit("/", 1)[-1], 0), BaseFile)
 
 
-def _unreadable(path: str, reason: str) -> FormatError:
+def _unreadable(path: str, reason: str) -> FormatError | TableError:
+    if "No such file" in reason or "No files found" in reason:
+        # A file that is missing when the table is looked at is an error of the plan.
+        return TableError(
+            f"{path}: the base file is gone; it was cleaned or rolled back while the table was read. Run the statement "
+            "again; readers that take long need more retained commits, or lakesql.clean.grace."
+        )
     return FormatError(f"{path}: the base file cannot be read: {reason}. Restore it, or roll back its commit.")
 
 

@@ -47,7 +47,10 @@ Cursor = duckdb.DuckDBPyConnection
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The deltas of some slices in three files; `number` makes batches distinct."""
+    """The deltas of some slices in three files; `number` makes batches distinct.
+
+    `beaten` are the slots in which a base row won against its key's log records: records that no view shows.
+    """
 
     number: int
     dead: str
@@ -55,6 +58,7 @@ class Batch:
     tombs: str
     slots: int
     size_bytes: int
+    beaten: frozenset[int]
 
 
 _numbers = itertools.count()
@@ -171,11 +175,11 @@ def _build(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> Batch:
     dead, live, tombs = (str(_temporary_folder() / f"{kind}{number}.parquet") for kind in ("dead", "live", "tombs"))
     size = 0
     with known_settings(cur):
-        merged = _merge(cur, view, slices, parts, rows)
+        *merged, beaten = _merge(cur, view, slices, parts, rows)
     for path, table in zip((dead, live, tombs), merged, strict=True):
         pq.write_table(table, path, compression="none")
         size += Path(path).stat().st_size
-    return Batch(number, dead, live, tombs, len(slices), size)
+    return Batch(number, dead, live, tombs, len(slices), size, frozenset(beaten.to_pylist()))
 
 
 def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -184,32 +188,35 @@ def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
 
 def _merge(
     cur: Cursor, view: View, slices: Sequence[FileSlice], parts: list[tuple[int, LogPart]], rows: pa.Table
-) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """dead, live and tombs of the slices."""
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray]:
+    """dead, live and tombs of the slices, and the slots in which a base row won."""
     records = _log_records(cur, view, parts, rows)
     if not records.num_rows:
-        return _no_dead(), _with_slot(pa.array([], pa.int32()), rows.slice(0, 0)), _no_tombs(view)
+        dead = _no_dead()
+        return dead, _with_slot(pa.array([], pa.int32()), rows.slice(0, 0)), _no_tombs(view), dead["slot"]
     rule = merge.rule_of(view.state.config, view.state.path)
     lacking = {number: part.missing for number, (_, part) in enumerate(parts) if part.missing}
     cur.register(LOG, records)
     try:
         if rule.plain and not lacking:
-            dead, winners = _survivors(cur, view, slices, merge.mode_of(rule), records)
+            dead, winners, beaten = _survivors(cur, view, slices, merge.mode_of(rule), records)
             live = winners.filter(pc.equal(winners["kind"], merge.UPSERT))
             tombs = winners.filter(pc.not_equal(winners["kind"], merge.UPSERT))
             kept = rows.take(pc.take(records["row"], live["seq"]))
             live = _with_slot(live["slot"], kept)
         else:
-            dead, live, tombs = fold_log(cur, view, slices, rule, lacking, records, rows)
+            dead, live, tombs, beaten = fold_log(cur, view, slices, rule, lacking, records, rows)
     finally:
         cur.unregister(LOG)
-    return dead, live, tombs.select(["slot", "key", *(f"ord_{i}" for i in range(len(view.ordering_types()))), "own"])
+    ords = [f"ord_{i}" for i in range(len(view.ordering_types()))]
+    return dead, live, tombs.select(["slot", "key", *ords, "own"]), beaten
 
 
 def _survivors(
     cur: Cursor, view: View, slices: Sequence[FileSlice], mode: merge.MergeMode, records: pa.Table
-) -> tuple[pa.Table, pa.Table]:
-    """The base rows that do not count any more, and the log records that do, by a plain merge mode."""
+) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+    """The base rows that do not count any more, the log records that do, and the slots in which a base row won, by a
+    plain merge mode."""
     n = len(view.ordering_types())
     voided = pc.any(pc.equal(records["kind"], merge.COMMIT_TIME_DELETE)).as_py()
     try:
@@ -230,11 +237,11 @@ def _survivors(
             ).to_arrow_table()["seq"]
     finally:
         cur.execute(f"DROP TABLE IF EXISTS {WINNERS}")
-    lost = matched.filter(matched["survives"])["seq"]
-    winners = winners.filter(pc.invert(pc.is_in(winners["seq"], value_set=lost.combine_chunks())))
+    lost = matched.filter(matched["survives"])
+    winners = winners.filter(pc.invert(pc.is_in(winners["seq"], value_set=lost["seq"].combine_chunks())))
     own = pc.or_(pc.is_in(winners["seq"], matched.filter(matched["same"])["seq"]), pc.is_in(winners["seq"], logged))
     winners = winners.append_column("own", own)
-    return matched.filter(pc.invert(matched["survives"])).select(["slot", "row_no"]), winners
+    return matched.filter(pc.invert(matched["survives"])).select(["slot", "row_no"]), winners, lost["slot"]
 
 
 def _log_records(cur: Cursor, view: View, parts: list[tuple[int, LogPart]], rows: pa.Table) -> pa.Table:
@@ -293,7 +300,10 @@ def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
     if "_hoodie_is_deleted" in rows.column_names and rows.schema.field("_hoodie_is_deleted").type == pa.bool_():
         deleted = pc.or_(deleted, pc.fill_null(rows["_hoodie_is_deleted"], False))
     if config.delete_field and config.delete_marker is not None and config.delete_field in rows.column_names:
-        marked = pc.equal(rows[config.delete_field].cast(pa.string()), config.delete_marker)
+        marks, marker = rows[config.delete_field].cast(pa.string()), config.delete_marker
+        if merge.marker_in_any_case(config):
+            marks, marker = pc.utf8_upper(marks), marker.upper()
+        marked = pc.equal(marks, marker)
         deleted = pc.or_(deleted, pc.fill_null(marked, False))
     if "_hoodie_operation" in rows.column_names:
         deleted = pc.or_(deleted, pc.fill_null(pc.is_in(rows["_hoodie_operation"], pa.array(["D", "-U"])), False))

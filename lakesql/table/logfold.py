@@ -78,8 +78,8 @@ def fold_log(
     lacking: Mapping[int, frozenset[str]],
     records: pa.Table,
     rows: pa.Table,
-) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """dead, live and tombs as in `table.deltas`, tombs with further columns.
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray]:
+    """dead, live, tombs and beaten slots as in `table.deltas`, tombs with further columns.
 
     `records` is registered as LOG; its `row` is the place in `rows`, `lacking` the columns that a part leaves out.
     """
@@ -123,7 +123,8 @@ def fold_log(
     own[nth[(kinds[numbers[logged]] == merge.UPSERT) & (rank[numbers[logged]] == state.rank[nth])]] = True
     dead = met.select(["slot", "row_no"]).take(pa.array(base[~stays] - count))
     gone = records.take(pa.array(state.shown[tombs])).append_column("own", pa.array(own[tombs]))
-    return dead, shown.add_column(0, pa.field(SLOT, pa.int32()), slots.filter(pa.array(live)).cast(pa.int32())), gone
+    shown = shown.add_column(0, pa.field(SLOT, pa.int32()), slots.filter(pa.array(live)).cast(pa.int32()))
+    return dead, shown, gone, met["slot"].filter(pa.array(stays))
 
 
 def defaults(state: TableState) -> dict[str, Any]:

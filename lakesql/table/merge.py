@@ -174,6 +174,14 @@ def _partial(config: TableConfig, where: str) -> Rule:
     return _filling(rule, PARTIAL_MODES[mode], FROM_EITHER, config.unavailable_value)
 
 
+def marker_in_any_case(config: TableConfig) -> bool:
+    """Whether the delete marker of a table is compared without regard to case, as this class does it by itself.
+
+    Version 9 keeps field and marker as properties, which are compared exactly.
+    """
+    return config.version < 9 and (config.payload_class or "").endswith(".AWSDmsAvroPayload")
+
+
 def keeping_values(rule: Rule) -> Rule:
     """The rule for logs with IS_PARTIAL blocks: columns that a block leaves out are absent (hudi-format 5.4)."""
     return _filling(rule, rule.absent, FROM_EITHER, rule.unavailable)

@@ -18,11 +18,12 @@ from lakesql.errors import SQLError, TableError
 from lakesql.format.avro import META_COLUMNS, arrow_schema
 from lakesql.format.files import FileSlice
 from lakesql.format.timeline import Instant, Timeline, normalise_instant
-from lakesql.table import deltas
+from lakesql.table import deltas, live
 from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
 from lakesql.table.logfold import SLOT, View, key_sql
 from lakesql.table.names import duckdb_type, literal, literals, quote
+from lakesql.table.retained import require_retained, retained_from
 from lakesql.table.scan import FILE_NO, ROW_NO, empty_sql, scan_sql, select_sql
 from lakesql.table.state import TableState
 
@@ -64,7 +65,7 @@ def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") ->
         raise SQLError(f"{state.path}: mode {mode!r} is unknown; use one of {', '.join(map(repr, MODES))}.")
     instant = normalise_instant(as_of) if as_of is not None else None
     if instant is not None:
-        state.require_retained(instant)
+        require_retained(state, instant)
     view = _view(state, instant)
     if mode == "read_optimized":
         base = [FileSlice(b.partition, b.file_id, b.instant, b, ()) for b in state.base_files(instant)]
@@ -120,7 +121,7 @@ def _range_time(timeline: Timeline, text: str) -> str:
 
 
 def _require_end_retained(state: TableState, as_of: str, writes: Sequence[Instant]) -> None:
-    earliest = state.retained_from
+    earliest = retained_from(state)
     if earliest and as_of < earliest:
         times = [state.history.time_of(i) for i in writes if i.requested == earliest]
         raise TableError(
@@ -179,6 +180,7 @@ def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str
 
     `cur` decodes the logs of slices not seen before; the text is valid on every connection of this process.
     """
+    live.note(plan.view.state.path, (f.path for s in plan.slices for f in (s.base, *s.logs) if f is not None))
     names = list(plan.schema.names if columns is None else columns)
     wanted = names if plan.commits is None or "_hoodie_commit_time" in names else [*names, "_hoodie_commit_time"]
     clean = [s.base for s in plan.slices if s.base is not None and not s.logs]

@@ -22,7 +22,7 @@ from lakesql.errors import FormatError, TableError, Unsupported
 from lakesql.format.avro import arrow_schema, avro_schema, without_meta_fields
 from lakesql.format.files import BaseFile, FileSlice, LogFile, base_files, file_slices, parse_data_file
 from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, decode_record
-from lakesql.format.timeline import COMPLETED, Instant, Timeline
+from lakesql.format.timeline import WRITE_ACTIONS, Instant, Timeline
 from lakesql.storage import FileInfo, Storage
 from lakesql.table.archive import Archived, read_archived
 from lakesql.table.promised import Promise, promise, require_files
@@ -34,6 +34,10 @@ PROPERTIES = ".hoodie/hoodie.properties"
 _CACHE_ENTRIES = 4096
 _cache: OrderedDict[tuple[str, str, int, int], object] = OrderedDict()
 _cache_lock = threading.Lock()
+
+
+class _VanishedError(TableError):
+    """A file of the timeline that was listed is gone."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,18 @@ class TableState:
         return timeline_folder(self.config)
 
     @cached_property
+    def _archive(self) -> Sequence[Archived]:
+        return read_archived(self.storage, self.config)
+
+    @cached_property
     def archived(self) -> Mapping[str, Archived]:
         """Completed instants that have left the active timeline, by requested time."""
-        return {a.instant.requested: a for a in read_archived(self.storage, self.config)}
+        return {a.instant.requested: a for a in self._archive}
+
+    @property
+    def archived_others(self) -> list[Archived]:
+        """The archived instants that are no writes: cleans, rollbacks, savepoints."""
+        return [a for a in self._archive if a.instant.completed_action not in WRITE_ACTIONS]
 
     @cached_property
     def history(self) -> Timeline:
@@ -149,7 +162,15 @@ class TableState:
                 "empty; what it wrote is not known. Restore the file, or roll the commit back with the engine that "
                 "wrote it."
             )
-        return _cached(self, instant.file_name, partial(decode_commit, version=self.config.version))
+        try:
+            return _cached(self, instant.file_name, partial(decode_commit, version=self.config.version))
+        except _VanishedError:
+            # Archived since the look: the archive is written before the file goes.
+            for archived in read_archived(self.storage, self.config):
+                found = archived.instant
+                if (found.requested, found.completed_action) == (instant.requested, instant.completed_action):
+                    return archived.metadata or CommitMetadata()
+            raise
 
     def plan(self, instant: Instant, file_name: str) -> dict[str, Any]:
         """The single Avro record of a plan file (compaction, clustering, clean, ...) in the timeline folder."""
@@ -162,12 +183,18 @@ class TableState:
 
     def replaced(self, as_of: str | None = None) -> frozenset[tuple[str, str]]:
         """(partition, file id) of every file group that a completed replacecommit has taken out."""
-        gone: set[tuple[str, str]] = set()
+        return frozenset(self.replacements(as_of))
+
+    def replacements(self, as_of: str | None = None) -> dict[tuple[str, str], str]:
+        """(partition, file id) of every replaced file group -> the instant that took it out."""
+        gone: dict[tuple[str, str], str] = {}
         for instant in self._replacing():
             if as_of is None or instant.requested <= as_of:
                 for partition, ids in self.commit(instant).replaced.items():
-                    gone.update((partition, file_id) for file_id in ids)
-        return frozenset(gone)
+                    for file_id in ids:
+                        group = partition, file_id
+                        gone[group] = min(gone.get(group, instant.requested), instant.requested)
+        return gone
 
     def _replacing(self) -> Iterator[Instant]:
         for instant in self.timeline.completed_writes():
@@ -270,22 +297,9 @@ class TableState:
             return self.history
         return self.timeline
 
-    @cached_property
-    def retained_from(self) -> str | None:
-        """The earliest instant that cleaning has left complete, None when nothing was cleaned."""
-        for instant in sorted(self.timeline.instants, key=lambda i: i.requested, reverse=True):
-            if instant.action == "clean" and instant.state == COMPLETED:
-                return str(_cached(self, instant.file_name, decode_record).get("earliestCommitToRetain") or "") or None
-        return None
-
-    def require_retained(self, as_of: str) -> None:
-        """TableError when the state as of that instant can no longer be read."""
-        earliest = self.retained_from
-        if earliest and as_of < earliest:
-            raise TableError(
-                f"{self.path}: the state as of {as_of} has been cleaned away. "
-                f"The earliest instant that can still be read is {earliest}."
-            )
+    def record(self, instant: Instant) -> dict[str, Any]:
+        """The single Avro record of the file of an instant of the active timeline that is no write."""
+        return _cached(self, instant.file_name, decode_record)
 
 
 def _by_path(promises: Iterable[Promise]) -> dict[str, list[Promise]]:
@@ -337,6 +351,10 @@ def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
     head = load_head(storage)
     files = tuple(_data_files(storage))
+    if _unknown(head.timeline, files) and load_head(storage).timeline.start != head.timeline.start:
+        # Instants were archived while the timeline was listed, and one of them may have been missed.
+        head = load_head(storage)
+        files = tuple(_data_files(storage))
     if files and not head.timeline.instants:
         # A writer announces itself before its first file, so a second look must find it.
         head = load_head(storage)
@@ -346,6 +364,15 @@ def load(storage: Storage) -> TableState:
                 f"{head.timeline_folder}. Restore that folder, or hoodie.timeline.path in {PROPERTIES}."
             )
     return replace(head, files=files)
+
+
+def _unknown(timeline: Timeline, files: Iterable[BaseFile | LogFile]) -> bool:
+    """Whether a file is of an instant that the active timeline should know and does not."""
+    listed = {i.requested for i in timeline.instants}
+    return any(
+        timeline.start is not None and timeline.start < f.instant < timeline.newest_time and f.instant not in listed
+        for f in files
+    )
 
 
 def load_head(storage: Storage) -> TableState:
@@ -387,7 +414,7 @@ def _cached(state: TableState, file_name: str, decode: Callable[[bytes, str], De
     try:
         value = decode(state.storage.read(path), f"{state.path}/{path}")
     except FileNotFoundError as error:
-        raise TableError(
+        raise _VanishedError(
             f"{state.path}: {path} has vanished while the table was read: another writer archived or rolled it back. "
             "Run the statement again."
         ) from error

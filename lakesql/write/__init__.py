@@ -13,13 +13,13 @@ The operations differ in a row of `verbs.VERBS`. A failure anywhere before the l
 Table services, schema changes and the upkeep of the metadata table are not here.
 """
 
+import functools
 import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from functools import partial
 
 import duckdb
 
@@ -40,6 +40,7 @@ from lakesql.write.given import own_settings, tidy
 from lakesql.write.index import Index, index_of, of_table
 from lakesql.write.notes import late_note
 from lakesql.write.outcome import Observer, Outcome, outcome, with_moves
+from lakesql.write.partial import FULL, partial_blocks
 from lakesql.write.pending import clear_away
 from lakesql.write.plan import APPEND, CREATE, REWRITE, Target
 from lakesql.write.preview import PlannedFile, planned_files
@@ -87,6 +88,7 @@ def write(
     settings: Mapping[str, str] | None = None,
     partitions: Collection[str] = (),
     reads_table: bool = False,
+    changed: Collection[str] | None = None,
     extra: Mapping[str, str] | None = None,
     observe: Observer | None = None,
     clock: Clock = system_clock,
@@ -100,6 +102,7 @@ def write(
     `operation` is a key of VERBS, `settings` have Hudi's names. `partitions`: partition paths that insert_overwrite or
     delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`: file
     groups that changed since are a conflict, and what happens to a key must be true of all its rows.
+    `changed`: with `reads_table`, the columns in which updated rows may differ from the stored ones; None: all.
     `extra` goes into extraMetadata of the commit.
     `observe` is told what becomes of the rows, which must be numbered, before anything is written.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
@@ -107,7 +110,7 @@ def write(
     Raises TableError (rows and table do not fit), Unsupported, CommitConflict (nothing happened, a retry is safe) and
     CommitUnknown (look at the timeline).
     """
-    attempt = partial(
+    attempt = functools.partial(
         _write_once,
         con,
         state,
@@ -116,6 +119,7 @@ def write(
         settings=settings or {},
         partitions=partitions,
         reads_table=reads_table,
+        changed=changed,
         extra=extra or {},
         observe=observe,
         clock=clock,
@@ -154,6 +158,7 @@ def _write_once(
     settings: Mapping[str, str],
     partitions: Collection[str],
     reads_table: bool,
+    changed: Collection[str] | None,
     extra: Mapping[str, str],
     observe: Observer | None,
     clock: Clock,
@@ -173,7 +178,7 @@ def _write_once(
             with locked(state.storage, config.lock_wait_ms / 1000):
                 now, zone, notes = _fresh(state, config, clock)
                 found = frozenset(partitions)
-                road = _Road(con, verb, config, index, rules, batch, found, extra, clock, zone, ids, notes)
+                road = _Road(con, verb, config, index, rules, batch, found, extra, clock, zone, ids, notes, changed)
                 with damage_named(now):
                     result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:
@@ -207,6 +212,7 @@ class _Road:
     zone: tzinfo
     ids: Callable[[], str]
     notes: list[str] = field(default_factory=list)
+    changed: Collection[str] | None = None
 
 
 def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[TableState, tzinfo, list[str]]:
@@ -373,7 +379,10 @@ def _write_files(road: _Road, planned: _Planned, txn: Transaction) -> list[Write
         commit.prepare_partition(txn, partition)
     if not targets:
         return []
-    work = job(txn, now, planned.slices, road.settings, _folds(road, plan, targets), road.rules.combine)
+    partial = FULL
+    if road.settings.partial_updates and road.changed is not None:
+        partial = partial_blocks(road.con, plan, road.rules, road.changed, targets)
+    work = job(txn, now, planned.slices, road.settings, _folds(road, plan, targets), road.rules.combine, partial)
     if tagged.resolved and road.rules.merge.merger is not None:
         give_back(road.con, [t.slice_no for t in targets if t.kind == APPEND and t.slice_no is not None])
     by_key = road.settings.bulk_insert_sorts and road.verb.operation == "BULK_INSERT"

@@ -15,6 +15,8 @@ this can only fail for
     an insert above a delete without ordering value, or above a newer one: Hudi 1.0, which reads version 8, fails (5.7
     d), or keeps the key deleted, in every mode but commit time
 
+    a statement on a key that the slice has several times: a log record reaches only the first of its rows (`duplicates`)
+
 For these slices the delta commit writes a new base file that holds the merged rows. Everything else is appended.
 """
 

@@ -104,15 +104,12 @@ def refuse_partly_changed(con: Connection, plan: ReadPlan, everywhere: bool) -> 
             f"{state.path}: the statement changes some rows of a key and the table has more rows of it: "
             f"{keys}. Rows are written by key, so the other rows would change too. {_WAY_OUT}"
         )
-    hidden = (
-        f"SELECT DISTINCT b.{_KEY}, b.{_PART} FROM (SELECT place FROM {MATCH} WHERE live GROUP BY place, slice_no "
-        f"HAVING count(*) > 1) m JOIN {BATCH} b ON b.rowid = m.place"
-    )
-    if state.config.is_mor and (keys := _named(con, hidden)):
-        raise TableError(
-            f"{state.path}: a file group of this Merge-on-Read table has several rows of one key: "
-            f"{keys}. A log record reaches only one of them. {_WAY_OUT}"
-        )
+
+
+def slices_with_copies(con: Connection) -> frozenset[int]:
+    """The file slices that have several rows of a key of the batch: a log record reaches only the first of them."""
+    found = f"SELECT slice_no FROM {MATCH} WHERE live GROUP BY place, slice_no HAVING count(*) > 1"
+    return frozenset(n for (n,) in con.execute(f"SELECT DISTINCT slice_no FROM ({found})").fetchall())
 
 
 def _named(con: Connection, keys_sql: str) -> str:

@@ -23,30 +23,51 @@ from lakesql.format.files import FileSlice, LogFile, log_file_name
 
 
 @dataclass(frozen=True, slots=True)
-class LogContent:
-    """What one group's log file gets: rows [first, last) of the encoded table, and the deletes."""
+class Records:
+    """Rows for data blocks, meta columns included. `avro` is the table's schema; `partial`: the rows lack columns of it,
+    which keep the value that is stored."""
 
-    first: int
-    last: int
+    rows: pa.Table
+    avro: Mapping[str, Any]
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogContent:
+    """What one group's log file gets: rows [first, last) of each kind of records, and the deletes."""
+
+    spans: tuple[tuple[int, int], ...]
     deletes: pa.Table  # key, part, ord_0 ...
+
+    @property
+    def records(self) -> int:
+        return sum(last - first for first, last in self.spans)
 
 
 def encode_groups(
-    rows: pa.Table, groups: Sequence[LogContent], avro: Mapping[str, Any], instant: str, block_bytes: int, ordered: bool
+    kinds: Sequence[Records], groups: Sequence[LogContent], instant: str, block_bytes: int, ordered: bool
 ) -> list[bytes]:
-    """The bytes of each group's log file. `rows` have the columns of `avro`, meta columns included."""
-    headers = {log.INSTANT_TIME: instant, log.SCHEMA: json.dumps(avro, separators=(",", ":"))}
-    data, offsets = encode_records(rows, dict(avro))
-    files = []
-    for group in groups:
-        blocks = []
-        for first, last in _cuts(offsets, group.first, group.last, block_bytes):
-            content = log.encode_avro_content(data[offsets[first] : offsets[last]], last - first)
-            blocks.append(log.encode_block(log.AVRO, headers, content))
-        contents = _delete_contents(group.deletes, ordered)
-        blocks += [log.encode_block(log.DELETE, headers, content) for content in contents]
-        files.append(b"".join(blocks))
-    return files
+    """The bytes of each group's log file: its blocks of each kind of records, then its deletes."""
+    blocks: list[list[bytes]] = [[] for _ in groups]
+    for kind, records in enumerate(kinds):
+        if not records.rows.num_rows:
+            continue
+        names = records.rows.column_names
+        avro = {**records.avro, "fields": [f for f in records.avro["fields"] if f["name"] in names]}
+        headers = _headers(instant, avro) | ({log.IS_PARTIAL: "true"} if records.partial else {})
+        data, offsets = encode_records(records.rows, avro)
+        for group, made in zip(groups, blocks, strict=True):
+            for first, last in _cuts(offsets, *group.spans[kind], block_bytes):
+                content = log.encode_avro_content(data[offsets[first] : offsets[last]], last - first)
+                made.append(log.encode_block(log.AVRO, headers, content))
+    headers = _headers(instant, kinds[0].avro)
+    for group, made in zip(groups, blocks, strict=True):
+        made += [log.encode_block(log.DELETE, headers, c) for c in _delete_contents(group.deletes, ordered)]
+    return [b"".join(made) for made in blocks]
+
+
+def _headers(instant: str, avro: Mapping[str, Any]) -> dict[int, str]:
+    return {log.INSTANT_TIME: instant, log.SCHEMA: json.dumps(avro, separators=(",", ":"))}
 
 
 def _cuts(offsets: np.ndarray, first: int, last: int, block_bytes: int) -> list[tuple[int, int]]:

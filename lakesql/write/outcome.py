@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from lakesql.errors import TableError
-from lakesql.table.names import quote
+from lakesql.table.names import literals, quote
 from lakesql.table.read import ReadPlan
 from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, NUMBER, UPDATED, UPSERT
 from lakesql.write.stream import batch_rows_sql
@@ -22,7 +22,8 @@ from lakesql.write.tag import Tagged
 class Outcome:
     """`plan`: the snapshot that the rows meet. `sql`: one row per row of the batch and place of its key,
 
-    number BIGINT: of the row | fate UTINYINT | key, part VARCHAR | the table's columns as written.
+    number BIGINT: of the row | fate UTINYINT | key, part VARCHAR: its own | place VARCHAR: the partition where the table
+    has the key, or will | the table's columns as written.
     """
 
     plan: ReadPlan
@@ -35,12 +36,14 @@ Observer = Callable[[Outcome], None]
 def outcome(plan: ReadPlan, tagged: Tagged) -> Outcome:
     """The outcome of a numbered batch."""
     columns = "".join(f", b.{quote(c)}" for c in plan.view.state.schema.names)
-    given = f"b.{NUMBER} AS number, {{fate}} AS fate, b.__lakesql_key AS key, b.__lakesql_part AS part{columns}"
+    given = f"b.{NUMBER} AS number, {{fate}} AS fate, b.__lakesql_key AS key, b.__lakesql_part AS part, {{place}} AS place{columns}"
     if tagged.looked_up:
+        places = literals([s.partition for s in (*plan.slices, *tagged.opened)])
         rows = f"{FATE} f JOIN {batch_rows_sql(tagged.resolved)} b ON b.__lakesql_place = f.place"
-        return Outcome(plan, f"SELECT {given.format(fate='f.fate')} FROM {rows}")
+        place = f"coalesce(({places})[f.slice_no + 1], b.__lakesql_part)"
+        return Outcome(plan, f"SELECT {given.format(fate='f.fate', place=place)} FROM {rows}")
     new = f"CASE WHEN b.__lakesql_op IN ({UPSERT}, {INSERT}) THEN {INSERTED} ELSE {IGNORED} END::UTINYINT"
-    return Outcome(plan, f"SELECT {given.format(fate=new)} FROM {BATCH} b")
+    return Outcome(plan, f"SELECT {given.format(fate=new, place='b.__lakesql_part')} FROM {BATCH} b")
 
 
 def with_moves(con: duckdb.DuckDBPyConnection, tagged: Tagged, where: str) -> Tagged:

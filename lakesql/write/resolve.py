@@ -3,7 +3,8 @@
 For rules by which whole rows survive `tag` decides with ordering values alone. Here the `write` step of the rule
 (hudi-format 5.5, right column) is carried out on columns, CHUNK_ROWS of the batch at a time: the row as it will be
 goes to the TEMP table `__lakesql_resolved`, what becomes of it into `__lakesql_fate`. On merge-on-read the resolved
-row is appended too: it is complete, so a reader that merges it with anything older finds nothing to fill.
+row is appended too: it is complete, so a reader that merges it with anything older finds nothing to fill. A row that
+ends with the values that are stored changes nothing, and is IGNORED.
 """
 
 import duckdb
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakesql.table import merge
-from lakesql.table.fold import Rows, States, absent_of, meet, states_of
+from lakesql.table.fold import Rows, absent_of, meet, states_of
 from lakesql.table.logfold import defaults
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, to_sql
@@ -20,6 +21,7 @@ from lakesql.write.plan import BATCH, DELETE, DELETED, FATE, IGNORED, MARKED, MA
 
 CHUNK_ROWS = 250_000
 _PAIRS, _FATES, _ROWS = "__lakesql_pairs", "__lakesql_fates", "__lakesql_resolved_rows"
+_NEW, _OLD, _PLACE = "__lakesql_new_rows", "__lakesql_old_rows", "__lakesql_place"
 _KEY, _PART = "_hoodie_record_key", "_hoodie_partition_path"
 
 Connection = duckdb.DuckDBPyConnection
@@ -100,16 +102,39 @@ def _resolve_chunk(con: Connection, plan: ReadPlan, stored: str, rules: Rules) -
     same = (merged.shown == older.shown) & (merged.source == older.source).all(axis=1)
     row = merged.kind == merge.UPSERT
     fate = np.where(row, np.where(same, IGNORED, UPDATED), DELETED)
-    _keep(con, places[:count], fate, held, merged.take(np.flatnonzero(row & ~same)), columns)
+    won = np.flatnonzero(row & ~same)
+    shown = held.show(merged.take(won), columns, [])
+    equal = won[_equal(con, shown, rows.take(pa.array(older.shown[won])))]
+    fate[equal[~np.isin(places[equal], _with_copies(con))]] = IGNORED
+    _keep(con, places[:count], fate, shown.append_column(_PLACE, pa.array(places[won])), columns)
 
 
-def _keep(
-    con: Connection, places: np.ndarray, fate: np.ndarray, held: Rows, changed: States, columns: list[str]
-) -> None:
-    """Write the fates, and the rows that change."""
-    shown = held.show(changed, columns, [])
+def _equal(con: Connection, new: pa.Table, old: pa.Table) -> np.ndarray:
+    """The places at which two tables have the same row."""
+    number = pa.array(np.arange(new.num_rows))
+    same = " AND ".join(f"n.{quote(c)} IS NOT DISTINCT FROM o.{quote(c)}" for c in new.column_names)
+    con.register(_NEW, new.append_column(_PLACE, number))
+    con.register(_OLD, old.append_column(_PLACE, number))
+    try:
+        found = con.sql(f"SELECT {_PLACE} FROM {_NEW} n JOIN {_OLD} o USING ({_PLACE}) WHERE {same}").to_arrow_table()
+    finally:
+        con.unregister(_NEW)
+        con.unregister(_OLD)
+    places: np.ndarray = found[_PLACE].to_numpy()
+    return places
+
+
+def _with_copies(con: Connection) -> np.ndarray:
+    """The rows of the chunk whose key the table has several times: they were compared with one of its rows only."""
+    several = f"SELECT place FROM {FATE} SEMI JOIN {_PAIRS} USING (place) GROUP BY place HAVING count(*) > 1"
+    places: np.ndarray = con.sql(several).to_arrow_table()["place"].to_numpy()
+    return places
+
+
+def _keep(con: Connection, places: np.ndarray, fate: np.ndarray, rows: pa.Table, columns: list[str]) -> None:
+    """Write the fates, and the rows as they are now."""
     con.register(_FATES, pa.table({"place": pa.array(places), "fate": pa.array(fate.astype(np.uint8))}))
-    con.register(_ROWS, shown.append_column("__lakesql_place", pa.array(places[fate == UPDATED])))
+    con.register(_ROWS, rows)
     names, own = ", ".join(f"r.{quote(c)}" for c in columns), ", ".join(map(quote, columns))
     try:
         con.execute(f"UPDATE {FATE} SET fate = n.fate FROM {_FATES} n WHERE {FATE}.place = n.place").fetchall()

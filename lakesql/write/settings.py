@@ -60,6 +60,7 @@ class WriteConfig:
     buckets: int = 0  # 0: not given
     bucket_fields: str = ""
     bulk_insert_sorts: bool = False
+    partial_updates: bool = False
     clustering_updates: str = ""  # "", "reject" or "allow"
     clustering_rollback: bool = False
 
@@ -142,6 +143,7 @@ _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "clustering_updates": ("hoodie.clustering.updates.strategy", _update_strategy),
     "clustering_rollback": ("hoodie.clustering.rollback.pending.replacecommit.on.conflict", flag),
     "bulk_insert_sorts": ("hoodie.bulkinsert.sort.mode", _sort_mode),
+    "partial_updates": ("hoodie.spark.sql.merge.into.partial.updates", flag),
 }
 
 SETTINGS = frozenset(name for name, _ in _BY_FIELD.values())

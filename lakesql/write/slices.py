@@ -29,7 +29,8 @@ from lakesql.table.merge import COMMIT_TIME
 from lakesql.table.state import TableState
 from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
 from lakesql.write.conserve import require_records, require_rows, require_unique
-from lakesql.write.logfile import LogContent, encode_groups, next_log_file
+from lakesql.write.logfile import LogContent, Records, encode_groups, next_log_file
+from lakesql.write.partial import FULL, Partial
 from lakesql.write.plan import APPEND, CREATE, DELETED, INSERTED, REWRITE, UPDATED, Target
 from lakesql.write.settings import WriteConfig
 from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_HASH, ROW_KEY, ROW_NO, ROW_PART, Stream
@@ -57,6 +58,7 @@ class Job:
         int, tuple[Batch, int]
     ]  # slice number -> what its log does to its base file, where that is rewritten
     unique: bool  # a new key comes once
+    partial: Partial
 
 
 def job(
@@ -66,13 +68,14 @@ def job(
     settings: WriteConfig,
     folds: Mapping[int, tuple[Batch, int]],
     unique: bool = False,
+    partial: Partial = FULL,
 ) -> Job:
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
     config = state.config
     # Several ordering values need a wrapper that 0.15 and 1.0 cannot read.
     ordered = config.merge_mode != COMMIT_TIME and (config.version >= 9 or len(config.ordering_fields) == 1)
     schema = pa.schema([*meta, *state.schema])
-    return Job(txn, state, slices, settings, schema, with_meta_fields(state.avro), ordered, folds, unique)
+    return Job(txn, state, slices, settings, schema, with_meta_fields(state.avro), ordered, folds, unique, partial)
 
 
 def write_targets(
@@ -301,6 +304,25 @@ def _deletes(rows: pa.Table) -> pa.Table:
     return rows.select(list(names)).rename_columns(list(names.values()))
 
 
+class _Gathered:
+    """Rows of several targets on their way to one kind of block."""
+
+    def __init__(self) -> None:
+        self._rows: list[pa.Table] = []
+        self._ids: list[pa.Array] = []
+        self._count = 0
+
+    def add(self, target: Target, rows: pa.Table) -> tuple[int, int]:
+        """The places that the rows get."""
+        self._rows.append(rows)
+        self._ids.append(pa.repeat(pa.scalar(target.file_id), rows.num_rows))
+        first, self._count = self._count, self._count + rows.num_rows
+        return first, self._count
+
+    def records(self, made: _Numbered) -> pa.Table:
+        return made.log_rows(pa.concat_tables(self._rows), pa.concat_arrays(self._ids))
+
+
 class _LogBuffer:
     """Rows for log files, until there are enough to encode them together."""
 
@@ -325,19 +347,21 @@ class _LogBuffer:
         if not self._held:
             return
         work = self._work
-        data, ids, contents, first = [], [], [], 0
+        full, partial, contents = _Gathered(), _Gathered(), []
         for target, pieces in self._held.values():
             rows = pa.concat_tables(pieces)
             deleted = pc.equal(rows[ROW_FATE], DELETED)
-            upserts = rows.filter(pc.invert(deleted))
-            data.append(upserts)
-            ids.append(pa.repeat(pa.scalar(target.file_id), upserts.num_rows))
-            contents.append(LogContent(first, first + upserts.num_rows, _deletes(rows.filter(deleted))))
-            first += upserts.num_rows
-        records = _Numbered(work, min(self._held)).log_rows(pa.concat_tables(data), pa.concat_arrays(ids))
-        files = encode_groups(
-            records, contents, work.avro, work.txn.instant, work.settings.log_block_bytes, work.ordered_deletes
-        )
+            in_part = pc.and_(pc.equal(rows[ROW_FATE], UPDATED), target.slice_no in work.partial.slices)
+            in_full = pc.invert(pc.or_(deleted, in_part))
+            spans = full.add(target, rows.filter(in_full)), partial.add(target, rows.filter(in_part))
+            contents.append(LogContent(spans, _deletes(rows.filter(deleted))))
+        made = _Numbered(work, min(self._held))
+        names = (*META_COLUMNS, *work.partial.columns)
+        records = [
+            Records(full.records(made), work.avro),
+            Records(partial.records(made).select(names), work.avro, True),
+        ]
+        files = encode_groups(records, contents, work.txn.instant, work.settings.log_block_bytes, work.ordered_deletes)
         for (number, (target, _)), content, file in zip(self._held.items(), contents, files, strict=True):
             stats[number] = self._put(number, target, content, file)
         self._held, self.rows = {}, 0
@@ -353,7 +377,7 @@ class _LogBuffer:
         mark(txn, path, CREATE_MARKER if version >= 8 else APPEND_MARKER)
         txn.storage.put(path, data)
         own_slice = [f.name for f in sorted(siblings, key=lambda f: f.version) if f.instant == file_slice.instant]
-        records = content.last - content.first
+        records = content.records
         require_records(f"{txn.where}: {txn.action} {txn.instant}", target, records, content.deletes.num_rows)
         return WriteStat(
             file_id=target.file_id,

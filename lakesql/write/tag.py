@@ -29,7 +29,12 @@ from lakesql.table.read import ReadPlan, keys_sql
 from lakesql.write.batch import Batch, Rules
 from lakesql.write.buckets import number_buckets, send_to_buckets, slices_of_batch
 from lakesql.write.divergence import slices_to_rewrite
-from lakesql.write.duplicates import refuse_known_inserts, refuse_partly_changed, refuse_stored_look_alikes
+from lakesql.write.duplicates import (
+    refuse_known_inserts,
+    refuse_partly_changed,
+    refuse_stored_look_alikes,
+    slices_with_copies,
+)
 from lakesql.write.index import SIMPLE, Index
 from lakesql.write.moves import forget_foreign_tombstones, move_rows
 from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, MARKED, MATCH, UPDATED, UPSERT, Changes
@@ -99,7 +104,11 @@ def tag_batch(
             moved = move_rows(con, plan.slices, rules, ords)
         if index.buckets:
             opened = send_to_buckets(con, plan.slices, numbers)
-        rewrites = slices_to_rewrite(con, plan, rules) if plan.view.state.config.is_mor else frozenset()
+        rewrites: frozenset[int] = frozenset()
+        if plan.view.state.config.is_mor:
+            rewrites = slices_to_rewrite(con, plan, rules)
+            if rules.from_table:
+                rewrites |= slices_with_copies(con)
     finally:
         con.execute(f"DROP TABLE IF EXISTS {MATCH}")
     counts = _count(con, batch, each=rules.from_table and not moved)

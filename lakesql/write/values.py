@@ -1,5 +1,6 @@
 """The values of settings: from text to a typed field, for settings of writes and of table services alike."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -69,3 +70,27 @@ def one_of(*words: str) -> Callable[[str], str]:
         return text.lower()
 
     return parse
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)", re.I)
+
+
+def duration(text: str) -> int:
+    """Milliseconds of a duration such as '10 minutes', '30s' or '1.5 hours'; '0' needs no unit."""
+    if text == "0":
+        return 0
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a duration such as '10 minutes', '30 s' or '1 hour'")
+    unit = match[2].lower()
+    return int(float(match[1]) * _UNITS_MS["ms" if unit.startswith(("ms", "mil")) else unit[0]])
+
+
+def aliased(settings: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
+    """The settings with the other spellings of names (`aliases`: other name -> name) brought to the names."""
+    found = dict(settings)
+    for other, name in aliases.items():
+        if other in found:
+            found.setdefault(name, found[other])
+    return found

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakesql
+from lakesql.write import batch
 from tests.interop.spark import SparkHudi
 from tests.sequences import OPERATIONS, PAYLOADS, SETTINGS, STEPS, create, play
 
@@ -101,3 +102,30 @@ def test_hudi_120_reads_random_sequences_of_five_batches_as_we_do(spark120: Spar
                     rows.append(shape.row(f"{at} {sequence}", operation[0], int(operation[1:]), number))
             table.upsert(pa.Table.from_pylist(rows, schema=shape.schema), **SETTINGS)
         assert lost_and_found(told(spark120.read(path, metadata=False)), ours(path)) == [], (payload, SEED)
+
+
+MARKED = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("Op", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("spark", "version"), [("1.2.0", 8), ("1.2.0", 6), ("1.0.2", 8), ("0.15.0", 6)], indirect=["spark"]
+)
+def test_data_rows_in_the_log_that_a_change_feed_marks_as_deletes_are_gone(
+    spark: SparkHudi, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hudi's writers make delete records of them; a reader of rows compares `Op` in any case all the same."""
+    table = lakesql.create_table(
+        str(tmp_path / "t"),
+        MARKED,
+        type="mor",
+        primary_key=["id"],
+        ordering_fields=["ts"],
+        version=version,
+        properties={"hoodie.compaction.payload.class": "org.apache.hudi.common.model.AWSDmsAvroPayload"},
+    )
+    table.upsert([{"id": key, "v": 1, "ts": 1, "Op": "I"} for key in "abcd"])
+    monkeypatch.setattr(batch, "_marked_sql", lambda *_: None)
+    table.upsert([{"id": key, "v": 2, "ts": 2, "Op": op} for key, op in zip("abc", "dDU", strict=True)])
+    theirs = told(spark.read(tmp_path / "t", metadata=False))
+    assert theirs == ours(tmp_path / "t")
+    assert [row[-4:] for row in theirs] == [("d", 1, 1, "I"), ("c", 2, 2, "U")]

@@ -19,13 +19,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import lakesql
 from lakesql.errors import LakeError
+from lakesql.format.files import BaseFile
 from lakesql.services import clustering
 from lakesql.sql.connection import Connection, connect
 from lakesql.storage import LocalStorage
 from lakesql.table.known_settings import make_utc
+from lakesql.table.retained import retained_from, savepoints
 from lakesql.table.state import load
 from lakesql.write import write
 from tests.faulty import FaultError, FaultyStorage
+from tests.unit.test_cleaning import savepoint
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 Key = tuple[str, str]
@@ -71,7 +74,11 @@ class TableMachine(RuleBasedStateMachine):
             primary_key=["id"],
             ordering_fields=ordering,
             partitioned_by=["city"] if partitioned else [],
-            properties={"hoodie.index.type": index, "hoodie.bucket.index.num.buckets": "2"},
+            properties={
+                "hoodie.index.type": index,
+                "hoodie.bucket.index.num.buckets": "2",
+                "hoodie.clean.automatic": "false",  # `clean` decides when, and what is forgotten here
+            },
         )
         self.con: Connection = connect(warehouse=str(self.folder))
 
@@ -200,6 +207,36 @@ class TableMachine(RuleBasedStateMachine):
         if newest > max(self.copies, default=""):
             self.keep(newest, self.after_upsert(rows))
 
+    @rule(commits=st.integers(1, 3), versions=st.booleans())
+    def clean(self, commits: int, versions: bool) -> None:
+        """What is no longer readable is said so, and is forgotten here as well."""
+        policy = "KEEP_LATEST_FILE_VERSIONS" if versions else "KEEP_LATEST_COMMITS"
+        retained = {"hoodie.clean.commits.retained": str(commits), "hoodie.clean.fileversions.retained": str(commits)}
+        self.table.clean(**{"hoodie.clean.policy": policy, **retained})
+        state = self.table.state
+        earliest = retained_from(state) or ""
+        self.copies = {t: rows for t, rows in self.copies.items() if t >= earliest or t in savepoints(state)}
+        for t, rows in self.copies.items():
+            assert self.read(as_of=t) == rows
+        known = {i.requested for i in (*state.timeline.instants, *state.history.archived)}
+        assert {f.instant for f in state.files if isinstance(f, BaseFile)} <= known, "a file of no instant"
+
+    @precondition(lambda self: bool(getattr(self, "copies", None)))
+    @rule()
+    def savepoint(self) -> None:
+        newest = max(self.copies)
+        if newest not in savepoints(self.table.state):
+            savepoint(self.table, newest)
+
+    @rule(low=st.integers(1, 3))
+    def archive(self, low: int) -> None:
+        before = {row["instant"] for row in self.table.history().to_pylist()}
+        limits = {"hoodie.keep.min.commits": str(low), "hoodie.keep.max.commits": str(low + 1)}
+        self.table.archive(**limits, **{"hoodie.clean.commits.retained": "1"})
+        assert {row["instant"] for row in self.table.history().to_pylist()} == before
+        for t, rows in self.copies.items():
+            assert self.read(as_of=t) == rows
+
     @rule()
     def reopen(self) -> None:
         self.table = lakesql.open_table(self.path)
@@ -226,6 +263,8 @@ class TableMachine(RuleBasedStateMachine):
     def an_incremental_read_gives_the_rows_of_later_commits(self) -> None:
         timeline = self.table.state.timeline
         writes = timeline.completed_writes()
+        if len(writes) < 2:
+            return
         begin = timeline.time_of(writes[-2])
         changed = self.table.changes(begin).read_all()
         assert set(changed["_hoodie_commit_time"].to_pylist()) <= {writes[-1].requested}

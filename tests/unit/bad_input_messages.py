@@ -281,7 +281,7 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "sql call": (
         Unsupported,
-        "CALL run_compaction is not supported (line 1, column 1). It is part of Hudi's SQL and not in this release.",
+        "CALL hive_sync is not supported (line 1, column 6). lakesql knows no metastore; a table is its folder.",
     ),
     "sql as_of_no_time": (
         SQLError,
@@ -319,9 +319,17 @@ MESSAGES: dict[str, tuple[type, str]] = {
         SQLError,
         "{lake}/trips: hudi_table_changes: kind 'odd' is unknown; use 'latest_state'.",
     ),
-    "sql freshness": (
-        Unsupported,
-        "{lake}/trips: hudi_freshness is not available yet. hudi_files shows the log files of each file slice.",
+    "sql staleness": (
+        SQLError,
+        "max_staleness = 'soon', on_stale = 'error': must be a span of time such as '15 minutes' or '2 hours'.",
+    ),
+    "sql staleness_as_of": (
+        SQLError,
+        "{lake}/trips: as_of and max_staleness: give one of them; the past does not grow stale.",
+    ),
+    "sql on_stale": (
+        SQLError,
+        "max_staleness = None, on_stale = 'never': on_stale must be one of error, snapshot, warn.",
     ),
     "sql advice": (
         Unsupported,

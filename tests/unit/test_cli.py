@@ -172,7 +172,7 @@ def test_every_command_given_with_c_runs(run):
     ("database", "text"),
     [
         ("inspct", "Did you mean inspect?"),
-        ("frobnicate", "frobnicate is neither a command (run, inspect, cluster, demo) nor a file."),
+        ("frobnicate", "frobnicate is neither a command (run, inspect, doctor, clean, cluster, demo) nor a file."),
         ("job.sql", "lakesql run job.sql"),
         (".", "--warehouse ."),
     ],
@@ -239,9 +239,7 @@ def test_cluster_makes_one_file_group_of_many(run, tmp_path):
     code, out, err = run("cluster", "t", "--order", "v, id", "--strategy", "hilbert")
     assert (code, err) == (0, "")
     assert out.endswith("made 1 file groups of 3 (3 rows).\n")
-    assert run("cluster", "t", "--every", "soon")[2] == (
-        "Error: --every soon: give a number and a unit, as in 90s, 10m, 2h or 1d.\n"
-    )
+    assert run("cluster", "t", "--every", "soon")[2].startswith("Error: --every soon: must be a duration such as")
     assert run("cluster", "t", "--strategy", "spiral")[0] == 1
 
 

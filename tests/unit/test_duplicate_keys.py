@@ -11,6 +11,7 @@ from tests.sql_tables import all_rows
 from tests.writing import CON, put, rows_of, table, upsert, values
 
 BOTH = pytest.mark.parametrize("type_", ["cow", "mor"])
+BY_PARTITION = "PARTITIONED BY (p)"
 UPSERTS = "SET hoodie.spark.sql.insert.into.operation = upsert"
 
 
@@ -58,6 +59,44 @@ def test_a_statement_on_some_rows_of_a_key_is_refused_and_names_the_key(con, typ
     assert stored(con) == [(1, "a"), (1, "b"), (2, "z")]
 
 
+@BOTH
+@pytest.mark.parametrize("sql", SOME)
+def test_explain_fates_refuses_what_the_statement_refuses(con, type_, sql):
+    twice(con, type_)
+    with pytest.raises(TableError, match=r"changes some rows of a key.*more rows of it: '1'\."):
+        con.execute(f"EXPLAIN (FATES) {sql}")
+    with pytest.raises(TableError, match=r"would make them different: '1'"):
+        con.execute("EXPLAIN (FATES) UPDATE t SET v = v || '!' WHERE id = 1")
+
+
+def test_explain_fates_shows_two_source_rows_of_a_key_that_is_there_twice(con):
+    twice(con, "cow")
+    sql = "MERGE INTO t USING (VALUES (2), (2)) s(id) ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 'c'"
+    assert [row[3] for row in con.sql(f"EXPLAIN (FATES) {sql}").fetchall()] == ["duplicate", "duplicate"]
+
+
+@pytest.mark.parametrize(
+    ("type_", "operation"), [("cow", "insert"), ("cow", "bulk_insert"), ("mor", "insert"), ("mor", "bulk_insert")]
+)
+def test_all_rows_of_a_key_change_though_one_of_them_is_stored_so_already(con, type_, operation):
+    twice(con, type_, operation)
+    assert counts(con, "UPDATE t SET v = 'b'") == (0, 3, 0, 0)
+    assert stored(con) == [(1, "b"), (1, "b"), (2, "b")]
+    assert counts(con, "UPDATE t SET v = 'b'") == (0, 0, 0, 3)
+
+
+@BOTH
+def test_equal_row_of_the_key_in_another_partition_is_written_under_a_global_index_only(con, type_):
+    create(con, type_, "id INT, v VARCHAR, p VARCHAR", more=BY_PARTITION)
+    con.execute("INSERT INTO t VALUES (1, 'a', 'x'), (1, 'b', 'y')")
+    assert counts(con, "UPDATE t SET v = 'b' WHERE id = 1") == (0, 1, 0, 1)
+    con.execute("UPDATE t SET v = 'a' WHERE p = 'x'")
+    con.execute("SET hoodie.index.type = GLOBAL_SIMPLE")
+    with pytest.raises(TableError, match="would make them different: '1' in p=x"):
+        con.execute("UPDATE t SET v = 'b' WHERE id = 1")
+    assert stored(con, "id, v, p") == [(1, "a", "x"), (1, "b", "y")]
+
+
 DIFFERENT = [
     "UPDATE t SET v = v || '!' WHERE id = 1",
     "MERGE INTO t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED AND t.v = 'a' THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'c'",
@@ -73,7 +112,9 @@ def test_rows_of_one_key_cannot_become_different(con, type_, sql):
     assert stored(con) == [(1, "a"), (1, "b"), (2, "z")]
 
 
-@pytest.mark.parametrize(("type_", "operation"), [("cow", "insert"), ("cow", "bulk_insert"), ("mor", "bulk_insert")])
+@pytest.mark.parametrize(
+    ("type_", "operation"), [("cow", "insert"), ("cow", "bulk_insert"), ("mor", "insert"), ("mor", "bulk_insert")]
+)
 def test_a_statement_on_all_rows_of_a_key_changes_all_and_counts_rows(con, type_, operation):
     twice(con, type_, operation)
     assert counts(con, "UPDATE t SET v = 'c' WHERE id = 1") == (0, 2, 0, 0)
@@ -99,14 +140,26 @@ def test_a_duplicate_policy_chooses_source_rows_not_rows_of_the_table(con, polic
     assert stored(con) == [(1, policy), (1, policy), (2, "z")]
 
 
-def test_copies_that_a_log_record_cannot_reach_are_refused_until_they_are_gone(con):
+def test_copies_that_a_log_record_cannot_reach_are_written_to_the_base_file(con):
     twice(con, "mor")
-    with pytest.raises(TableError, match=r"file group of this Merge-on-Read table has several rows of one key: '1'"):
-        con.execute("DELETE FROM t WHERE id = 1")
-    assert stored(con) == [(1, "a"), (1, "b"), (2, "z")]
-    con.execute("INSERT OVERWRITE t SELECT id, v FROM t QUALIFY row_number() OVER (PARTITION BY id ORDER BY v) = 1")
-    assert counts(con, "DELETE FROM t WHERE id = 1") == (0, 0, 1, 0)
+    assert counts(con, "UPDATE t SET v = 'c' WHERE id = 1") == (0, 2, 0, 0)
+    assert [row[2] for row in con.sql("EXPLAIN DELETE FROM t WHERE id = 1").fetchall()] == ["rewrite"]
+    assert stored(con) == [(1, "c"), (1, "c"), (2, "z")]
+    assert counts(con, "DELETE FROM t WHERE id = 1") == (0, 0, 2, 0)
     assert stored(con) == [(2, "z")]
+    assert any("rewritten" in note for note in con.last_result.notes)
+
+
+def test_copies_of_which_the_log_holds_one_are_changed_together(con):
+    twice(con, "mor")
+    con.execute(UPSERTS)
+    con.execute("INSERT INTO t VALUES (1, 'c'), (2, 'y')")  # to the log, which reaches the first of the two
+    assert stored(con) == [(1, "b"), (1, "c"), (2, "y")]
+    assert counts(con, "UPDATE t SET v = 'd' WHERE id = 1") == (0, 2, 0, 0)
+    assert stored(con) == [(1, "d"), (1, "d"), (2, "y")]
+    con.execute("INSERT INTO t VALUES (1, 'e')")
+    assert counts(con, "DELETE FROM t WHERE id = 1") == (0, 0, 2, 0)
+    assert stored(con) == [(2, "y")]
 
 
 @BOTH
@@ -138,8 +191,6 @@ def test_deleting_by_a_condition_without_sql_keeps_to_it(tmp_path, type_):
 
 
 # ---------------------------------------------------------------- keys in several partitions
-
-BY_PARTITION = "PARTITIONED BY (p)"
 
 
 @BOTH

@@ -135,3 +135,22 @@ def test_key_that_the_table_has_twice_is_returned_twice(trips):
     trips.sql("SET hoodie.spark.sql.insert.into.operation = bulk_insert")
     trips.sql("INSERT INTO trips VALUES ('a', 5, 10, 'sf')")
     assert rows(trips, "DELETE FROM trips WHERE id = 'a' RETURNING v") == [(1,), (5,)]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_old_row_is_where_the_key_was_under_a_global_index(con, kind):
+    con.sql(
+        "CREATE TABLE g (id STRING, v BIGINT, ts BIGINT, city STRING) USING hudi PARTITIONED BY (city) "
+        f"TBLPROPERTIES (type = '{kind}', primaryKey = 'id', orderingFields = 'ts')"
+    )
+    con.sql("INSERT INTO g VALUES ('a', 1, 1, 'x'), ('b', 1, 1, 'y')")
+    con.sql("SET hoodie.index.type = GLOBAL_SIMPLE")
+    con.sql("SET hoodie.simple.index.update.partition.path = true")
+    con.sql("SET hoodie.spark.sql.insert.into.operation = upsert")
+    shown = "RETURNING id, old.v, new.v, old.city, new.city"
+    assert con.sql("EXPLAIN (FATES) UPDATE g SET city = 'z' WHERE id = 'a'").fetchall()[0][3] == "moved"
+    assert con.sql(f"UPDATE g SET city = 'z', v = 5 WHERE id = 'a' {shown}").fetchall() == [("a", 1, 5, "x", "z")]
+    assert con.sql(f"INSERT INTO g VALUES ('a', 7, 2, 'y') {shown}").fetchall() == [("a", 5, 7, "z", "y")]
+    assert con.sql(f"DELETE FROM g WHERE id = 'a' {shown}").fetchall() == [("a", 7, None, "y", None)]
+    con.sql("SET hoodie.simple.index.update.partition.path = false")
+    assert con.sql(f"INSERT INTO g VALUES ('b', 7, 2, 'x') {shown}").fetchall() == [("b", 1, 7, "y", "x")]

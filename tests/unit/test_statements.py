@@ -302,7 +302,7 @@ UNSUPPORTED = [
     ("EXPLAIN ANALYZE INSERT INTO trips VALUES (1)", "EXPLAIN ANALYZE of a write is not supported"),
     ("EXPLAIN (FORMAT json) DELETE FROM trips", "EXPLAIN FORMAT JSON of a write is not supported"),
     ("PREPARE p AS DELETE FROM trips", "PREPARE of DELETE on a Hudi table is not supported"),
-    ("CALL show_commits(table => 'trips')", "CALL show_commits is not supported"),
+    ("CALL hive_sync(table => 'trips')", "CALL hive_sync is not supported"),
     ("SHOW PARTITIONS trips", "SHOW PARTITIONS is not supported"),
     ("SHOW CREATE TABLE trips", "SHOW CREATE TABLE is not supported"),
     ("SHOW INDEXES FROM trips", "SHOW INDEXES is not supported"),

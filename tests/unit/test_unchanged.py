@@ -96,3 +96,29 @@ def test_update_of_what_on_compares_changes_nothing(trips):
     trips.sql("MERGE INTO trips t USING (SELECT 'a' AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = s.id")
     assert counts(trips) == (True, 0, 0, 0, 1)
     assert instants(trips) == before
+
+
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+def test_row_whose_absent_columns_are_filled_up_to_the_stored_row_is_unchanged(con, type_):
+    con.sql(
+        "CREATE TABLE f (id STRING, v BIGINT, n STRUCT(x INT, y INT[]), ts BIGINT) USING hudi TBLPROPERTIES "
+        f"(type = '{type_}', primaryKey = 'id', orderingFields = 'ts', "
+        "'hoodie.table.partial.update.mode' = 'IGNORE_DEFAULTS')"
+    )
+    con.sql("SET hoodie.spark.sql.insert.into.operation = 'upsert'")
+    con.sql("INSERT INTO f VALUES ('a', 1, {'x': 1, 'y': [1, NULL]}, 10), ('b', 2, NULL, 10)")
+    before = con.sql("SELECT count(*) FROM hudi_timeline('f')").fetchall()
+    for statement in (
+        "INSERT INTO f VALUES ('a', NULL, NULL, 10), ('b', NULL, NULL, 10)",
+        "INSERT INTO f VALUES ('a', 1, NULL, 10), ('b', 7, NULL, 9)",
+        "UPDATE f SET v = NULL, n = NULL",
+    ):
+        fates = con.sql(f"EXPLAIN (FATES) {statement}").fetchall()
+        con.sql(statement)
+        assert counts(con) == (True, 0, 0, 0, 2), statement
+        late = "ignored (late)" if "9)" in statement else "unchanged"
+        assert [row[3] for row in fates] == ["unchanged", late], statement
+    assert con.sql("SELECT count(*) FROM hudi_timeline('f')").fetchall() == before
+    con.sql("INSERT INTO f VALUES ('a', NULL, NULL, 11), ('b', NULL, NULL, 10)")
+    assert counts(con) == (False, 0, 1, 0, 1)
+    assert all_rows(con, "f", "id, v, ts") == [("a", 1, 11), ("b", 2, 10)]
