@@ -22,6 +22,7 @@ from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
 from lakesql.handle import open_table
 from lakesql.procedures.doctor import NOTE, examine
+from lakesql.services import clustering
 from lakesql.services.adaptive_settings import BUDGET, PERIOD, READ_AMPLIFICATION, STALENESS
 from lakesql.services.clean_settings import RETAINED_COMMITS
 from lakesql.services.cleaning import clean, preview
@@ -35,7 +36,7 @@ from lakesql.table.state import load
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "doctor", "compact", "clean", "demo")
+_COMMANDS = ("run", "inspect", "doctor", "compact", "cluster", "clean", "demo")
 
 
 class Format(StrEnum):
@@ -302,6 +303,27 @@ def compact(
         return "\n".join([str(done), *done.notes])
 
     keep(work, typer.echo, pause)
+
+
+@app.command()
+def cluster(
+    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
+    order: Annotated[str, typer.Option(help="Columns to sort by, separated by commas.")] = "",
+    strategy: Annotated[str, typer.Option(help="linear, z-order or hilbert.")] = "linear",
+    every: Annotated[
+        str | None, typer.Option(metavar="10m", help="Look again, so far apart, and cluster after enough writes.")
+    ] = None,
+) -> None:
+    """Make few sorted file groups of many small ones, once or from time to time beside the writers."""
+    table = open_table(path)
+    columns = [name.strip() for name in order.split(",") if name.strip()]
+
+    def work() -> str:
+        if every is not None and not clustering.due_apart(table.state):
+            return "Too few writes since the last clustering."
+        return "\n".join(map(clustering.sentence, table.cluster(columns, strategy))) or "Nothing to cluster."
+
+    keep(work, typer.echo, None if every is None else seconds_of(every))
 
 
 @app.command()

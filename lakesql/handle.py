@@ -16,10 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
-from lakesql.services import compaction, log_compaction, maintain, savepoint
+from lakesql.services import clustering, compaction, log_compaction, maintain, savepoint, ttl
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.archiving import archive
 from lakesql.services.cleaning import Cleaned, clean
+from lakesql.services.clustering import ClusteringResult
 from lakesql.services.compaction_files import Progress
 from lakesql.services.compaction_plan import STRATEGY
 from lakesql.services.compaction_result import CompactionResult
@@ -249,6 +250,28 @@ class Table:
         make_utc(cur)
         notes = maintain(cur, self._storage, {**self.state.config.properties, **settings})
         return replace(result, notes=(*result.notes, *notes))
+
+    def cluster(
+        self, order: Sequence[str] = (), strategy: str | None = None, **settings: str
+    ) -> list[ClusteringResult]:
+        """Make few file groups of many small ones, sorted by the columns `order`; the rows stay the same.
+
+        `strategy`: 'linear', 'z-order' or 'hilbert'; `settings` have Hudi's names. Plans a clustering and runs it, and what
+        else is pending. [] when there is nothing to do.
+        """
+        if isinstance(order, str):
+            raise SQLError(f"{self.path}: order={order!r}: give a list of columns.")
+        given = {clustering.SORT_COLUMNS: ",".join(order)} if order else {}
+        given |= {clustering.LAYOUT: strategy} if strategy is not None else {}
+        cur = self._con.cursor()
+        make_utc(cur)
+        return clustering.cluster(cur, self._storage, {**self.properties, **settings, **given})
+
+    def expire_partitions(self, **settings: str) -> tuple[str, ...]:
+        """Drop the partitions whose time is over (`hoodie.partition.ttl.*`); their paths."""
+        cur = self._con.cursor()
+        make_utc(cur)
+        return ttl.run(cur, self._storage, {**self.properties, **settings})[0]
 
     def freshness(self) -> Freshness:
         """How far the read-optimized view lags behind the snapshot, now."""

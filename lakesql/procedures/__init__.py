@@ -6,6 +6,7 @@ ABSENT with the reason, so that a CALL of it says what to do instead.
 
 from lakesql.procedures import (
     cleaning,
+    clustering,
     commits,
     compaction,
     doctor,
@@ -25,6 +26,7 @@ from lakesql.procedures.declare import Procedure
 _MODULES = (
     help_,
     cleaning,
+    clustering,
     commits,
     compaction,
     doctor,

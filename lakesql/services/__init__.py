@@ -17,10 +17,12 @@ from lakesql.services import (
     adaptive_settings,
     archiving,
     cleaning,
+    clustering,
     compaction,
     compaction_plan,
     freshness,
     log_compaction,
+    ttl,
 )
 from lakesql.storage import Storage
 from lakesql.write.clock import Clock, system_clock
@@ -31,6 +33,8 @@ SETTINGS: dict[str, Parse] = {
     **adaptive_settings.SETTINGS,
     **compaction_plan.SETTINGS,
     **log_compaction.SETTINGS,
+    **clustering.SETTINGS,
+    **ttl.SETTINGS,
     **cleaning.SETTINGS,
     **archiving.SETTINGS,
 }
@@ -42,6 +46,8 @@ AFTER_WRITE: tuple[AfterWrite, ...] = (
     compaction.after_write,
     log_compaction.after_write,
     adaptive_rounds.after_write,
+    clustering.after_write,
+    ttl.after_write,
     cleaning.after_write,
     archiving.after_write,
 )

@@ -7,11 +7,11 @@ Another engine does not know the lock: its inflight plan counts as dead after FO
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
-from lakesql.errors import CommitConflict
+from lakesql.errors import CommitConflict, LakeError
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant, Timeline, instant_file_name
 from lakesql.storage import Storage
 from lakesql.table.state import TableState, load
@@ -141,6 +141,15 @@ def give_up(txn: Transaction, paths: Collection[str]) -> None:
     theirs = [f.path for f in state.files if f.instant == txn.instant and f.path not in paths]
     if now is not None and now.state == INFLIGHT and not theirs:
         revert(txn)
+
+
+def abandon(txn: Transaction) -> None:
+    """After a failure: revert, unless the action did complete; never raises, the next runner can do it too."""
+    with suppress(OSError, LakeError):
+        if any(i.requested == txn.instant for i in _timeline(txn).completed_writes()):
+            commit.finish(txn)
+        else:
+            revert(txn)
 
 
 def take_back(state: TableState, txn: Transaction, clock: Clock) -> TableState:

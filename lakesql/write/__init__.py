@@ -13,6 +13,7 @@ The operations differ in a row of `verbs.VERBS`. A failure anywhere before the l
 Table services, schema changes and the upkeep of the metadata table are not here.
 """
 
+import functools
 import json
 import time
 import uuid
@@ -40,12 +41,13 @@ from lakesql.write.index import Index, index_of, of_table
 from lakesql.write.notes import late_note
 from lakesql.write.outcome import Observer, Outcome, outcome, with_moves
 from lakesql.write.partial import FULL, partial_blocks
+from lakesql.write.pending import clear_away
 from lakesql.write.plan import APPEND, CREATE, REWRITE, Target
 from lakesql.write.preview import PlannedFile, planned_files
 from lakesql.write.resolve import give_back
 from lakesql.write.result import WriteResult
 from lakesql.write.retry import LOCK, locked, retried, with_attempts
-from lakesql.write.route import Layout, refuse_pending, route_rows
+from lakesql.write.route import ClusteringInTheWay, Layout, refuse_pending, route_rows
 from lakesql.write.settings import WriteConfig, parse_settings
 from lakesql.write.sizing import file_sizes
 from lakesql.write.slices import job, write_targets
@@ -108,8 +110,63 @@ def write(
     Raises TableError (rows and table do not fit), Unsupported, CommitConflict (nothing happened, a retry is safe) and
     CommitUnknown (look at the timeline).
     """
+    attempt = functools.partial(
+        _write_once,
+        con,
+        state,
+        rows_sql,
+        operation=operation,
+        settings=settings or {},
+        partitions=partitions,
+        reads_table=reads_table,
+        changed=changed,
+        extra=extra or {},
+        observe=observe,
+        clock=clock,
+        ids=ids,
+    )
+    config = parse_settings({**of_table(state), **(settings or {})})
+    gone: list[str] = []
+    for left in range(config.retries, -1, -1):
+        try:
+            result = attempt()
+        except ClusteringInTheWay as standing:
+            if not config.clusterings_yield or not left:
+                raise
+            gone += _without_clusterings(state, standing, config, clock)
+        else:
+            break
+    notes = [f"Rolled back the pending clustering {t}, which covered file groups of this write." for t in gone]
+    return replace(result, notes=(*notes, *result.notes))
+
+
+def _without_clusterings(
+    state: TableState, standing: ClusteringInTheWay, config: WriteConfig, clock: Clock
+) -> list[str]:
+    """Roll back the pending clusterings that a write cannot pass; their instants."""
+    with locked(state.storage, config.lock_wait_ms / 1000):
+        now = load(state.storage)
+        return clear_away(now, standing.groups, clock, timeline_zone(now, config.timezone))
+
+
+def _write_once(
+    con: duckdb.DuckDBPyConnection,
+    state: TableState,
+    rows_sql: str,
+    *,
+    operation: str,
+    settings: Mapping[str, str],
+    partitions: Collection[str],
+    reads_table: bool,
+    changed: Collection[str] | None,
+    extra: Mapping[str, str],
+    observe: Observer | None,
+    clock: Clock,
+    ids: Callable[[], str],
+) -> WriteResult:
+    """One attempt of `write`."""
     started, requests = time.perf_counter(), state.storage.requests.total()
-    verb, config = verb_of(operation), parse_settings({**of_table(state), **(settings or {})})
+    verb, config = verb_of(operation), parse_settings({**of_table(state), **settings})
     require_writable(state)
     index = index_of(state, config)
     result: WriteResult | None = None
@@ -117,13 +174,11 @@ def write(
     try:
         with interrupts(), own_settings(con, rows_sql) as given:
             rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
-            batch = materialise(con, state, given, rules, settings or {})
+            batch = materialise(con, state, given, rules, settings)
             with locked(state.storage, config.lock_wait_ms / 1000):
                 now, zone, notes = _fresh(state, config, clock)
                 found = frozenset(partitions)
-                road = _Road(
-                    con, verb, config, index, rules, batch, found, extra or {}, clock, zone, ids, notes, changed
-                )
+                road = _Road(con, verb, config, index, rules, batch, found, extra, clock, zone, ids, notes, changed)
                 with damage_named(now):
                     result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:

@@ -84,6 +84,11 @@ def index_of(state: TableState, settings: WriteConfig) -> Index:
     }[kind]
 
 
+def is_bucketed(state: TableState, settings: WriteConfig) -> bool:
+    """Whether the file groups are buckets, so that rows must not go to groups of another id."""
+    return settings.index == "BUCKET" or bool(_groups(state, settings)[1])
+
+
 def _groups(state: TableState, settings: WriteConfig) -> tuple[str, str]:
     """The id of a file group that is no bucket, and, when there is none, that of one that is; '' for none."""
     if settings.index != "BUCKET" and not any(_BUCKET_ID.match(f.file_id) for f in state.files):

@@ -18,6 +18,14 @@ from lakesql.format.files import FileSlice
 from lakesql.write.plan import APPEND, CREATE, NO_CHANGES, REWRITE, Changes, Target
 
 
+class ClusteringInTheWay(CommitConflict):
+    """A pending clustering covers file groups of the write."""
+
+    def __init__(self, text: str, groups: Collection[tuple[str, str]]) -> None:
+        super().__init__(text)
+        self.groups = groups
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The table as far as routing depends on it; sizes in bytes."""
@@ -118,9 +126,11 @@ def refuse_pending(
     for group in groups:
         name = "/".join(part for part in group if part)
         if group in layout.clustering:
-            raise CommitConflict(
+            raise ClusteringInTheWay(
                 f"{layout.where}: file group {name} is part of the pending clustering {layout.clustering[group]}, "
-                "which will replace it. Nothing was committed. Run or roll back the clustering, then write again."
+                "which will replace it. Nothing was committed. Run or roll back the clustering, then write again; or set "
+                "hoodie.clustering.rollback.pending.replacecommit.on.conflict = true, and writes roll it back.",
+                groups,
             )
         if layout.version < 8 and group in layout.compacting:
             raise CommitConflict(

@@ -61,6 +61,13 @@ class WriteConfig:
     bucket_fields: str = ""
     bulk_insert_sorts: bool = False
     partial_updates: bool = False
+    clustering_updates: str = ""  # "", "reject" or "allow"
+    clustering_rollback: bool = False
+
+    @property
+    def clusterings_yield(self) -> bool:
+        """Whether a pending clustering goes when a write needs its file groups."""
+        return self.clustering_updates == "allow" or (self.clustering_rollback and self.clustering_updates != "reject")
 
 
 def parse_settings(settings: Mapping[str, str]) -> WriteConfig:
@@ -102,6 +109,14 @@ def _sort_mode(text: str) -> bool:
     return SORT_MODES[text.lower()]
 
 
+def _update_strategy(text: str) -> str:
+    words = {"SparkRejectUpdateStrategy": "reject", "SparkAllowUpdateStrategy": "allow"}
+    name = text.rsplit(".", 1)[-1]
+    if name not in words:
+        raise ValueError(f"must be one of {', '.join(words)}")
+    return words[name]
+
+
 _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_file_bytes": ("hoodie.parquet.max.file.size", size(1)),
     "small_file_bytes": ("hoodie.parquet.small.file.limit", whole),
@@ -125,6 +140,8 @@ _BY_FIELD: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bloom_index_moves": ("hoodie.bloom.index.update.partition.path", flag),
     "buckets": ("hoodie.bucket.index.num.buckets", size(1)),
     "bucket_fields": ("hoodie.bucket.index.hash.field", str),
+    "clustering_updates": ("hoodie.clustering.updates.strategy", _update_strategy),
+    "clustering_rollback": ("hoodie.clustering.rollback.pending.replacecommit.on.conflict", flag),
     "bulk_insert_sorts": ("hoodie.bulkinsert.sort.mode", _sort_mode),
     "partial_updates": ("hoodie.spark.sql.merge.into.partial.updates", flag),
 }

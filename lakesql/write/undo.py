@@ -44,7 +44,7 @@ def undo_dead_writes(state: TableState, clock: Clock, zone: tzinfo) -> list[str]
         state.storage.delete(heartbeat_path(begun))
         notes.append(f"Finished the rollback of {instant.requested} that was begun as {begun}.")
     for instant in dead:
-        begun_before = _begun_rollback(state, instant.requested)
+        begun_before = begun_rollback(state, instant.requested)
         if begun_before is None:
             newest = begun = draw(clock, newest, zone, state.path)
         else:
@@ -118,7 +118,7 @@ def newest_trace_ms(state: TableState, instant: Instant) -> int:
     return max(times, default=0)
 
 
-def _begun_rollback(state: TableState, instant: str) -> str | None:
+def begun_rollback(state: TableState, instant: str) -> str | None:
     """A rollback of that instant that was begun and not completed."""
     return next((pending.requested for pending, target, _ in _targets(state) if target == instant), None)
 

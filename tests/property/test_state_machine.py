@@ -22,9 +22,10 @@ import lakesql
 from lakesql.errors import LakeError
 from lakesql.format.files import BaseFile
 from lakesql.format.timeline import SERVICE_ACTIONS
-from lakesql.services import compaction
+from lakesql.services import clustering, compaction
 from lakesql.sql.connection import Connection, connect
 from lakesql.storage import LocalStorage
+from lakesql.table.known_settings import make_utc
 from lakesql.table.retained import retained_from, savepoints
 from lakesql.table.state import load
 from lakesql.write import write
@@ -58,6 +59,7 @@ class TableMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="lakesql-machine-"))
         self.path = str(self.folder / "t")
         self.tombs_count = kind == "mor" and event
+        self.index = index
         self.event = event
         self.partitioned = partitioned
         self.fresh = 0
@@ -189,6 +191,25 @@ class TableMachine(RuleBasedStateMachine):
         self.tombs = {key: ts for key, ts in self.tombs.items() if key[0] not in touched}
         self.rows = kept
         self.keep(result.instant, kept | {key: (v, ts) for key, v, ts in unique})
+
+    @precondition(lambda self: self.index != "BUCKET")
+    @rule(
+        order=st.sampled_from([[], ["v"], ["id", "v"]]),
+        strategy=st.sampled_from(["linear", "z-order", "hilbert"]),
+        call=st.integers(1, 40),
+    )
+    def cluster(self, order: list[str], strategy: str, call: int) -> None:
+        """No row changes, whether the first attempt dies on the way or not; tombstones of logs are gone afterwards."""
+        settings = {clustering.SORT_COLUMNS: ",".join(order)} if order else {}
+        settings |= {clustering.LAYOUT: strategy} if order else {}
+        con = duckdb.connect()
+        make_utc(con)
+        storage = FaultyStorage(LocalStorage(self.path), call, "after")
+        with contextlib.suppress(FaultError, LakeError, OSError, duckdb.Error):
+            clustering.cluster(con, storage, settings)
+        self.table.cluster(order, strategy if order else None)
+        self.tombs = {}
+        assert not clustering.pending(self.table.state)
 
     @rule(rows=ROWS, call=st.integers(1, 60), how=st.sampled_from(["before", "after", "torn"]))
     def crash_while_upserting(self, rows: list[tuple[Key, int | None, int | None]], call: int, how: str) -> None:

@@ -230,3 +230,31 @@ def test_demo_without_hudi_names_the_extra_and_a_failed_one_leaves_nothing(run, 
     monkeypatch.setattr(demo, "compare_with_hudi_rs", fail)
     assert run("demo", "--folder", "b")[0] == 1
     assert list((tmp_path / "b").iterdir()) == []
+
+
+def test_cluster_makes_one_file_group_of_many(run, tmp_path):
+    table = create(tmp_path / "t", Kind("cow", 9))
+    for number in range(3):
+        table.upsert(rows((f"k{number}", "x", number, 1)), **{"hoodie.parquet.small.file.limit": "0"})
+    code, out, err = run("cluster", "t", "--order", "v, id", "--strategy", "hilbert")
+    assert (code, err) == (0, "")
+    assert out.endswith("made 1 file groups of 3 (3 rows).\n")
+    assert run("cluster", "t", "--every", "soon")[2].startswith("Error: --every soon: must be a duration such as")
+    assert run("cluster", "t", "--strategy", "spiral")[0] == 1
+
+
+def test_cluster_every_so_often_waits_for_writes(run, tmp_path, monkeypatch):
+    table = create(tmp_path / "t", Kind("cow", 9))
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) > 6:
+            raise KeyboardInterrupt
+        table.upsert(rows((f"k{len(looks)}", "x", 1, 1)), **{"hoodie.parquet.small.file.limit": "0"})
+
+    monkeypatch.setattr("lakesql.cli.time.sleep", sleep)
+    code, out, _ = run("cluster", "t", "--every", "10m")
+    assert code == 130
+    assert looks == [600] * 7
+    assert out.count("Clustering") == 1

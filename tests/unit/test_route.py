@@ -101,7 +101,8 @@ def test_touched_group_under_clustering_is_a_conflict_in_full_words():
         plan(table, changes={0: Changes(updates=1)})
     assert str(error.value) == (
         "table t: file group p/a is part of the pending clustering k1, which will replace it. "
-        "Nothing was committed. Run or roll back the clustering, then write again."
+        "Nothing was committed. Run or roll back the clustering, then write again; or set "
+        "hoodie.clustering.rollback.pending.replacecommit.on.conflict = true, and writes roll it back."
     )
 
 
