@@ -226,7 +226,7 @@ def test_wrong_settings_are_refused_when_set(con, sql, error, message):
         "hoodie.metadata.enable",
         "hoodie.combine.before.upsert",
         "hoodie.table.ro.file.format",
-        "hoodie.cleaner.commits.retained",
+        "hoodie.cleaner.parallelism",
         "hoodie.of.another.engine",
     ],
 )
