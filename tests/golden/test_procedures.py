@@ -108,7 +108,7 @@ def arguments(procedure: Procedure, table: lakesql.Table, folder: Path) -> dict[
         "log_file_path_pattern": "*/" * (file.path.count("/") if file else 0) + ".*.log.*",
         "local_folder": str(folder),
         "view_name": "copied",
-        "duplicated_partition_path": file.partition if file else "",
+        "duplicated_partition_path": state.slices()[0].partition if file else "",
     }
     if procedure.name == "commits_compare":
         values["table"] = table.path
