@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import lakesql
-from lakesql.services.adaptive import amplification
 from lakesql.services.adaptive_facts import measure
+from lakesql.services.adaptive_model import amplification
 from lakesql.write.clock import local_zone, system_clock
 
 TARGET = 1.5

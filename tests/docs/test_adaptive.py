@@ -3,8 +3,9 @@
 import re
 from pathlib import Path
 
-from lakesql.services.adaptive import ALONG, WINDOW_S, Costs
+from lakesql.services.adaptive import ALONG, WINDOW_S
 from lakesql.services.adaptive_facts import MEMORY_S
+from lakesql.services.adaptive_model import Costs
 from lakesql.services.adaptive_reads import FLUSH_S, FOLDER
 from lakesql.services.adaptive_settings import SETTINGS, parse_config
 
