@@ -14,18 +14,18 @@ from benchmarks.compaction.patterns import PATTERNS
 from benchmarks.compaction.report import Outcomes, curves_csv, failures, markdown, points_csv
 from benchmarks.compaction.strategies import ADAPTIVE, FIXED, adaptive
 from benchmarks.compaction.world import COMMIT_S, MB, RECORD_BYTES, simulate
-from lakesql.services.adaptive import Costs
+from lakesql.services.adaptive_model import Costs
 
 REPORT = Path(__file__).parents[1] / "report"
 COMMITS, GROUPS, BASE_MB, RECORDS = 200, 36, 32, 30_000
 
 
-def simulated(patterns: list[str], seed: int, commits: int = COMMITS) -> dict[str, Outcomes]:
+def simulated(patterns: list[str], seed: int) -> dict[str, Outcomes]:
     """Pattern -> strategy -> outcome."""
     strategies = {**FIXED, **{name: adaptive(target) for name, target in ADAPTIVE.items()}}
     found: dict[str, Outcomes] = {}
     for pattern in patterns:
-        records = PATTERNS[pattern](np.random.default_rng(seed), commits, GROUPS, RECORDS)
+        records = PATTERNS[pattern](np.random.default_rng(seed), COMMITS, GROUPS, RECORDS)
         found[pattern] = {name: simulate(records, BASE_MB * MB, choose, Costs()) for name, choose in strategies.items()}
     return found
 

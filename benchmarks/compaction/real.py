@@ -24,7 +24,7 @@ import lakesql
 from benchmarks.compaction.patterns import PATTERNS
 from benchmarks.compaction.strategies import adaptive, hudi
 from benchmarks.compaction.world import COMMIT_S, MB, Choose, World
-from lakesql.services.adaptive import Costs, Target
+from lakesql.services.adaptive_model import Costs, Target
 from lakesql.services.adaptive_settings import PREFIX, READ_AMPLIFICATION
 from lakesql.services.compaction import compact
 from lakesql.services.compaction_plan import ADAPTIVE, STRATEGY

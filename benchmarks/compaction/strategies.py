@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 from benchmarks.compaction.world import MB, Choose, World
 from lakesql.services import compaction_plan
-from lakesql.services.adaptive import Target, decide
+from lakesql.services.adaptive import decide
+from lakesql.services.adaptive_model import Target
 
 FULL_FILE = 120 * MB
 

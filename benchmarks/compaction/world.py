@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.compaction.patterns import partition_of
 from lakesql.format.files import BaseFile, FileSlice, LogFile
 from lakesql.format.timeline import COMPLETED, Instant, Timeline, new_instant_time
-from lakesql.services.adaptive import Costs, Facts, Group, Run, measured_factor
 from lakesql.services.adaptive_facts import MEMORY_S
+from lakesql.services.adaptive_model import Costs, Facts, Group, Run, measured_factor
 
 COMMIT_S = 60.0
 STEPS = 5

@@ -12,7 +12,7 @@ from lakesql.errors import FormatError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.format.timeline import SERVICE_ACTIONS, Instant, instant_file_name, instant_millis
-from lakesql.services.adaptive import Costs, Facts, Group, Run, measured_factor, weighted_rate
+from lakesql.services.adaptive_model import Costs, Facts, Group, Run, measured_factor, weighted_rate
 from lakesql.services.freshness import completed_ms, writers_of
 from lakesql.table.merge import rule_of
 from lakesql.table.state import TableState

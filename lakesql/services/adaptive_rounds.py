@@ -10,8 +10,9 @@ from datetime import tzinfo
 
 import duckdb
 
-from lakesql.services.adaptive import Decision, Facts, Target, amplification, decide
+from lakesql.services.adaptive import Decision, decide
 from lakesql.services.adaptive_facts import measure
+from lakesql.services.adaptive_model import Facts, Target, amplification
 from lakesql.services.adaptive_reads import observed, reads_per_s
 from lakesql.services.adaptive_settings import NOTE, OFF, AdaptiveConfig, parse_config
 from lakesql.services.adaptive_words import decision_text

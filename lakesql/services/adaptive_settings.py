@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakesql.services.adaptive import Target
+from lakesql.services.adaptive_model import Target
 from lakesql.services.freshness import parse_span
 from lakesql.write.values import Parse, flag, parsed
 

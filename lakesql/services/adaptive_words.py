@@ -1,6 +1,8 @@
 """A decision of adaptive compaction in words: what, why, what it leaves, and what would be enough. Pure."""
 
-from lakesql.services.adaptive import Decision, Facts, Shortfall, Target
+from lakesql.services.adaptive import Decision
+from lakesql.services.adaptive_limits import Shortfall
+from lakesql.services.adaptive_model import Facts, Target
 from lakesql.services.adaptive_settings import BUDGET, READ_AMPLIFICATION, STALENESS
 from lakesql.services.freshness import lag_text
 

@@ -11,19 +11,16 @@ from hypothesis import strategies as st
 from benchmarks.compaction.patterns import PATTERNS
 from benchmarks.compaction.strategies import adaptive
 from benchmarks.compaction.world import simulate
-from lakesql.services.adaptive import (
+from lakesql.services.adaptive import allowed_seconds, decide, score
+from lakesql.services.adaptive_limits import needed_share, shortfall
+from lakesql.services.adaptive_model import (
     Costs,
     Facts,
     Group,
     Run,
     Target,
-    allowed_seconds,
     amplification,
-    decide,
     measured_factor,
-    needed_share,
-    score,
-    shortfall,
     weighted_rate,
 )
 from lakesql.services.adaptive_words import decision_text

@@ -13,8 +13,8 @@ import lakesql
 from lakesql.cli import app
 from lakesql.errors import SQLError, TableError
 from lakesql.services import adaptive_facts, adaptive_reads, adaptive_rounds, compaction, log_compaction
-from lakesql.services.adaptive import Costs, Target, amplification
 from lakesql.services.adaptive_facts import measure
+from lakesql.services.adaptive_model import Costs, Target, amplification
 from lakesql.services.compaction_plan import ADAPTIVE, STRATEGY
 from lakesql.table.state import load
 from tests.writing import CON, put, rows_of, table, values

@@ -1,0 +1,127 @@
+"""The simulation of compaction strategies: what it counts, when it fails, and how its cost model is fitted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.compaction import real
+from benchmarks.compaction.__main__ import simulated
+from benchmarks.compaction.pareto import bytes_at, dominated, dominates, reading
+from benchmarks.compaction.patterns import PARTITIONS, PATTERNS, partition_of
+from benchmarks.compaction.report import curves_csv, failures, markdown, points_csv
+from benchmarks.compaction.strategies import ADAPTIVE, FIXED, hudi
+from benchmarks.compaction.world import COMMIT_S, MB, Outcome, World, simulate
+from lakesql.services.adaptive_model import Costs, amplification
+
+OUTCOME = Outcome(100, 0.1, 1.2, 1.3, 1.4, 60.0, 90.0, 120.0)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return simulated(["late"], seed=1)
+
+
+def test_no_fixed_strategy_dominates_an_adaptive_one_in_the_simulation(results):
+    assert failures(results) == []
+    assert "No fixed strategy dominates" in markdown("about", results)
+
+
+def test_a_strategy_that_dominates_is_a_failure(results):
+    name = next(iter(ADAPTIVE))
+    worse = {
+        n: replace(o, rewritten=o.rewritten * 100, stale_mean=1e9, read_mean=9.0) for n, o in results["late"].items()
+    }
+    spoiled = {"late": {**results["late"], name: worse[name]}}
+    [text] = failures(spoiled)
+    assert text.startswith(f"late: {name} is dominated by {next(iter(FIXED))}")
+    assert text in markdown("about", spoiled)
+
+
+def test_better_in_one_and_worse_in_none_dominates():
+    assert dominates(replace(OUTCOME, rewritten=99), OUTCOME)
+    assert not dominates(OUTCOME, OUTCOME)
+    assert not dominates(replace(OUTCOME, rewritten=99, stale_mean=61.0), OUTCOME)
+    assert dominated({"a": OUTCOME}, {"b": replace(OUTCOME, read_mean=1.19)}) == {"a": ["b"]}
+
+
+def test_bytes_are_read_off_between_the_points_of_a_sweep_only():
+    sweep = [replace(OUTCOME, rewritten=400, read_mean=1.1), replace(OUTCOME, rewritten=100, read_mean=1.4)]
+    assert bytes_at(sweep, reading, reading(replace(OUTCOME, read_mean=1.2))) == pytest.approx(200)
+    assert bytes_at(sweep, reading, reading(replace(OUTCOME, read_mean=1.05))) is None
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_are_the_same_each_time_and_as_their_names_say(pattern):
+    one, two = (PATTERNS[pattern](np.random.default_rng(3), 120, 24, 10_000) for _ in range(2))
+    assert (one == two).all()
+    shares = np.sort(one.sum(axis=0))[::-1] / one.sum()
+    if pattern == "uniform":
+        assert shares[0] < 1.1 / 24
+    if pattern == "zipf":
+        assert shares[0] > 0.5
+    if pattern == "bursts":
+        assert one.sum(axis=1).max() == 20 * one.sum(axis=1).min()
+    if pattern == "late":
+        newest = [partition_of(g, 24) == PARTITIONS - 1 for g in range(24)]
+        assert one[-1][newest].sum() > 0.9 * one[-1].sum() > one[-1][newest].sum() * 0.9
+        assert not one[0][newest].sum()
+    if pattern == "hot_partition":
+        hot = [partition_of(g, 24) == PARTITIONS // 2 for g in range(24)]
+        assert one[:, hot].sum() == pytest.approx(0.95 * one.sum(), rel=0.01)
+
+
+def test_the_simulated_table_sees_what_the_controller_measures():
+    world = World(np.array([10 * MB, 30 * MB]), Costs(log_read=2.0))
+    world.commit(np.array([MB, 0]))
+    world.advance(60.0)
+    world.commit(np.array([MB, 2 * MB]))
+    world.advance(90.0)
+    reads, stale = world.seen()
+    assert reads == pytest.approx(amplification(world.facts().groups, world.costs))
+    assert stale == world.group(0).age_s == 90.0
+    world.start([0])
+    world.commit(np.array([MB, 0]))
+    world.advance(200.0)
+    assert world.idle
+    assert [len(s.logs) for s in world.slices()] == [1, 1]
+    assert (world.rewritten, world.unmerged.tolist()) == (10 * MB, [MB, 2 * MB])
+
+
+def test_every_n_commits_rewrites_all_that_was_written_to():
+    records = np.ones((9, 12), np.int64)
+    one = simulate(records, 10 * MB, hudi(**{"hoodie.compact.inline.max.delta.commits": "3"}), Costs())
+    sizes = np.random.default_rng(1).uniform(0.7, 1.3, 12) * 10 * MB
+    assert one.rewritten == pytest.approx(3 * sizes.sum(), rel=1e-6)
+    assert one.stale_max < 3 * COMMIT_S
+
+
+def test_curves_and_points_have_a_row_each(results):
+    points = points_csv(results).splitlines()
+    assert len(points) == 1 + (len(FIXED) + len(ADAPTIVE))
+    assert len(curves_csv(results).splitlines()) == 1 + sum(len(o.reads) for r in results.values() for o in r.values())
+
+
+def test_constants_are_found_again_and_never_negative():
+    rng = np.random.default_rng(1)
+    rows = [[1.0, float(g), g * 1e6, logs * 1e5] for g, logs in rng.integers(1, 20, (12, 2))]
+    values = [0.2 + r[2] * 3e-8 + r[3] * 1e-7 for r in rows]
+    round_s, group_s, base_s, log_s = real._fit(rows, values)
+    assert round_s == pytest.approx(0.2)
+    assert group_s * 1e-6 + base_s == pytest.approx(3e-8)
+    assert log_s == pytest.approx(1e-7)
+    assert min(real._fit([[1.0, 5.0], [1.0, 1.0]], [1.0, 5.0])) >= 0
+
+
+def test_a_real_table_is_written_read_and_compacted(tmp_path, monkeypatch):
+    monkeypatch.setattr(real, "GROUPS", 2)
+    table = real.RealTable(tmp_path, 200, seed=1)
+    base, logs = table.sizes()
+    assert (len(base), logs.sum()) == (2, 0)
+    table.write(np.array([20, 0]))
+    assert [bool(n) for n in table.sizes()[1]] == [True, False]
+    assert table.read() > 0
+    seconds, written = table.compact({})
+    assert seconds > 0
+    assert written == table.sizes()[0][0]
+    assert table.compact({}) == (0.0, 0)
