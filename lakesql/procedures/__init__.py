@@ -4,10 +4,11 @@ To add one: a Procedure in the PROCEDURES of the module of its topic. A procedur
 ABSENT with the reason, so that a CALL of it says what to do instead.
 """
 
+from lakesql.procedures import advice
 from lakesql.procedures import help as help_
 from lakesql.procedures.declare import Procedure
 
-_MODULES = (help_,)
+_MODULES = (advice, help_)
 
 PROCEDURES: dict[str, Procedure] = {p.name: p for module in _MODULES for p in module.PROCEDURES}
 """Every procedure by its name."""
