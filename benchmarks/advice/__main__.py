@@ -31,6 +31,8 @@ REPORT = Path(__file__).parents[1] / "report" / "advice"
 SHARES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 QUICK_SHARES = (0.001, 0.01, 0.1, 1.0)
 READS = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)
+ONE_ROUND_NOISE = 0.05
+"""Assumed where one round leaves nothing to tell the noise from."""
 ROWS_PER_GROUP, QUICK_ROWS_PER_GROUP = 8_000, 4_000
 
 
@@ -107,11 +109,11 @@ def run_grid(shares: Sequence[float], rows_per_group: int, rounds: int, clock: s
             for number, point in enumerate(grid if turn % 2 == 0 else reversed(grid)):
                 work = Workload(*point)
                 result = found.setdefault(point, Result(work, [], [], {}))
-                for kind in ("cow", "mor") if turn % 2 == 0 else ("mor", "cow"):
-                    measured, table = runners[work.width].run(work, kind, turn)
-                    (result.cow if kind == "cow" else result.mor).append(measured)
-                    if turn == 0:
-                        result.seen[kind] = workload_of(table.state)
+                measured, tables = runners[work.width].run(work, turn)
+                result.cow.append(measured["cow"])
+                result.mor.append(measured["mor"])
+                if turn == 0:
+                    result.seen.update({kind: workload_of(table.state) for kind, table in tables.items()})
                 for path in set((folder / work.width).iterdir()) - kept[work.width]:
                     shutil.rmtree(path)
                 print(f"round {turn + 1}/{rounds}  {number + 1}/{len(grid)}  {work}", file=sys.stderr)
@@ -129,15 +131,21 @@ def workload_of(state: object) -> costs.Workload:
 
 
 def pooled_noise(results: Sequence[Result]) -> float:
-    """Relative standard deviation of one round's total, pooled over all workloads and reads."""
-    spreads = [
-        (statistics.stdev(totals) / statistics.mean(totals)) ** 2
-        for result in results
-        for rounds in (result.cow, result.mor)
-        for reads in READS
-        if len(totals := [one.total(reads) for one in rounds]) > 1
-    ]
-    return float(np.sqrt(np.mean(spreads))) if spreads else 0.0
+    """Standard deviation of one round's gap between the types, as a part of their mean cost, pooled over all cells.
+
+    Pooled by the median, so that one disturbed round does not make a tie of everything.
+    """
+    if len(results[0].cow) < 2:
+        return ONE_ROUND_NOISE
+    deviations = [statistics.stdev(r.gaps(reads)) / statistics.mean(r.means(reads)) for r in results for reads in READS]
+    degrees = len(results[0].cow) - 1
+    typical = float(np.sqrt(chi_square_median(degrees) / degrees))  # the median is below the root mean square
+    return statistics.median(deviations) / typical
+
+
+def chi_square_median(degrees: int) -> float:
+    """Wilson and Hilferty's approximation."""
+    return degrees * (1 - 2 / (9 * degrees)) ** 3
 
 
 def cells_of(results: Sequence[Result], prices: costs.Prices, noise: float) -> list[Cell]:
@@ -154,13 +162,15 @@ def cells_of(results: Sequence[Result], prices: costs.Prices, noise: float) -> l
                 mor_measured=mor,
                 cow_predicted=costs.cow_costs(load, prices, reads).total,
                 mor_predicted=costs.mor_costs(load, prices, reads).total,
-                noise=2 * noise * float(np.hypot(cow, mor)) / np.sqrt(len(result.cow)),
+                noise=2 * noise * (cow + mor) / 2 / float(np.sqrt(len(result.cow))),
             )
         )
     return cells
 
 
-def crossings(at: Sequence[float], gaps: Sequence[float], noises: Sequence[float]) -> Iterable[tuple[float, float, float]]:
+def crossings(
+    at: Sequence[float], gaps: Sequence[float], noises: Sequence[float]
+) -> Iterable[tuple[float, float, float]]:
     """(where the gap is zero, and where gaps larger and smaller by the noise are) between neighbours, on straight lines."""
     for i in range(len(at) - 1):
         if (gaps[i] > 0) == (gaps[i + 1] > 0):
@@ -224,7 +234,8 @@ def summary(cells: Sequence[Cell], evens: Sequence[BreakEven]) -> dict[str, floa
         "breakevens": len(evens),
         "breakevens_missed": sum(e.predicted is None for e in evens),
         "breakeven_error_median": statistics.median(errors) if errors else 0.0,
-        "breakevens_within_20_percent": sum(e.error is not None and abs(e.error) <= 0.2 for e in evens) / max(1, len(evens)),
+        "breakevens_within_20_percent": sum(e.error is not None and abs(e.error) <= 0.2 for e in evens)
+        / max(1, len(evens)),
         "breakevens_within_20_percent_and_noise": sum(map(within, evens)) / max(1, len(evens)),
     }
 
@@ -233,7 +244,9 @@ def _pairs(cell: Cell) -> list[tuple[float, float]]:
     return [(cell.cow_predicted, cell.cow_measured), (cell.mor_predicted, cell.mor_measured)]
 
 
-def markdown(about: dict[str, object], numbers: dict[str, float], cells: Sequence[Cell], evens: Sequence[BreakEven]) -> str:
+def markdown(
+    about: dict[str, object], numbers: dict[str, float], cells: Sequence[Cell], evens: Sequence[BreakEven]
+) -> str:
     text = [", ".join(f"{k} {v}" for k, v in about.items()), "", "| figure | value |", "|---|---:|"]
     text += [f"| {name.replace('_', ' ')} | {value:.3g} |" for name, value in numbers.items()]
     text += ["", "## Cells where the prediction was wrong", ""]
@@ -245,7 +258,12 @@ def markdown(about: dict[str, object], numbers: dict[str, float], cells: Sequenc
         for c in cells
         if c.outcome == "wrong"
     ]
-    text += ["", "## Break-evens", "", "| of | rows | spread | at | seen from | measured | open by noise | predicted | error |"]
+    text += [
+        "",
+        "## Break-evens",
+        "",
+        "| of | rows | spread | at | seen from | measured | open by noise | predicted | error |",
+    ]
     text += ["|---|---|---|---:|---|---:|---|---:|---:|"]
     for e in evens:
         predicted = "none" if e.predicted is None else f"{e.predicted:.4g}"
@@ -265,23 +283,30 @@ def write_csv(path: Path, rows: Sequence[dict[str, object]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.advice", description="Check the advice against real runs.")
-    parser.add_argument("--rounds", type=int, default=2, help="how often every workload is run; default 2")
-    parser.add_argument("--quick", action="store_true", help="4 instead of 7 update shares and tables half as large")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time of all threads, on a busy machine")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.advice", description="Check the advice against real runs."
+    )
+    parser.add_argument("--rounds", type=int, help="how often every workload is run; default 2, quick 1")
+    parser.add_argument(
+        "--quick", action="store_true", help="4 instead of 7 update shares, tables half as large, one round"
+    )
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: CPU time of all threads, on a busy machine"
+    )
     parser.add_argument("--report", type=Path, default=REPORT)
     args = parser.parse_args()
+    rounds = args.rounds or (1 if args.quick else 2)
     started, load = time.perf_counter(), os.getloadavg()[0]
     print("calibrating", file=sys.stderr)
     record = calibrate(args.clock)
     rows = QUICK_ROWS_PER_GROUP if args.quick else ROWS_PER_GROUP
-    results = run_grid(QUICK_SHARES if args.quick else SHARES, rows, args.rounds, args.clock)
+    results = run_grid(QUICK_SHARES if args.quick else SHARES, rows, rounds, args.clock)
     noise = pooled_noise(results)
     cells = cells_of(results, record.prices, noise)
     evens = breakevens_of(results, cells, record.prices)
     numbers = summary(cells, evens)
     about = {
-        "machine": record.machine, "clock": record.clock, "rounds": args.rounds, "rows per file group": rows,
+        "machine": record.machine, "clock": record.clock, "rounds": rounds, "rows per file group": rows,
         "commits between compactions": DELTAS, "noise of a round": f"{noise:.1%}", "fit error": f"{record.error:.1%}",
         "load before and after": f"{load:.2f}, {os.getloadavg()[0]:.2f}", "minutes": f"{(time.perf_counter() - started) / 60:.1f}",
     }  # fmt: skip

@@ -8,7 +8,7 @@ The tables are other ones than the calibration's: rows, columns and values diffe
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from lakesql.advice.costs import spread_rows
 
 GROUPS = 12
 DELTAS = 5  # commits between two compactions
-WARM_READS = 4
+WARM_READS = 3
 _ZIPF = 3.0
 _COLUMNS = {"narrow": 2, "wide": 18}
 
@@ -42,8 +42,8 @@ class Workload:
 class Measured:
     """Seconds of one table type under one workload.
 
-    dense   every commit is read: the commits, their first reads, the mean of the further reads, a compaction
-    sparse  ten commits, one read in the middle of the second five, two compactions
+    All but the last are of commits that are each read at once: the commits, their first reads, the median of the further
+    reads, one compaction. sparse: twice as many commits, one read among them, two compactions.
     """
 
     writes: float
@@ -53,11 +53,22 @@ class Measured:
     sparse: float
 
     def total(self, reads_per_write: float) -> float:
-        """Seconds per commit, with its reads and its part of a compaction. Reads beyond those that were run count as their mean."""
+        """Seconds per commit, with its reads and its part of a compaction. Reads beyond those that were run count as their median."""
         if reads_per_write < 1:
             return self.sparse / (2 * DELTAS)
         reads = self.first_reads + (reads_per_write - 1) * self.warm_reads
         return (self.writes + reads + self.compaction) / DELTAS
+
+
+@dataclass
+class _Sums:
+    """A Measured in the making."""
+
+    writes: float = 0.0
+    first_reads: float = 0.0
+    warm_reads: float = 0.0
+    compaction: float = 0.0
+    sparse: float = 0.0
 
 
 class Runner:
@@ -72,39 +83,43 @@ class Runner:
             )
             table.bulk_insert(first, **{"hoodie.copyonwrite.insert.split.size": str(rows_per_group)})
 
-    def run(self, work: Workload, kind: str, turn: int) -> tuple[Measured, lakesql.Table]:
-        """The seconds, and the table after the dense commits, whose timeline the advice is made from."""
-        batches = [self._batch(self._chosen(work, 100 * turn + k), k + 1) for k in range(2 * DELTAS)]
-        dense = self._copy(kind, "dense")
-        writes = first_reads = warm_reads = 0.0
-        for batch in batches[:DELTAS]:
-            writes += self._timed(lambda batch=batch: dense.upsert(batch))
-            first_reads += self._read(dense)
-            warm_reads += float(np.mean([self._read(dense) for _ in range(WARM_READS)]))
-        folding = self._fold(dense, batches[0])
-        sparse = 0.0
-        for cycle in range(2):
-            table = self._copy(kind, f"sparse-{cycle}")
-            for number, batch in enumerate(batches[:DELTAS] if cycle == 0 else batches[DELTAS:]):
-                sparse += self._timed(lambda batch=batch, table=table: table.upsert(batch))
-                if cycle == 1 and number == DELTAS // 2:
-                    sparse += self._read(table)
-            if kind == "mor":  # nothing has merged the last commits yet
-                first, warm = self._read(table), self._read(table)
-                sparse += max(0.0, first - warm) + folding
-        return Measured(writes, first_reads, warm_reads, folding, sparse), dense
+    def run(self, work: Workload, turn: int) -> tuple[dict[str, Measured], dict[str, lakesql.Table]]:
+        """The seconds of both types, and the tables after the dense commits, whose timelines the advice is made from.
 
-    def _fold(self, table: lakesql.Table, batch: pa.Table) -> float:
+        Both types take turns commit by commit and read by read, so that whatever else the machine does meets both.
+        """
+        batches = [self._batch(self._chosen(work, 100 * turn + k), k + 1) for k in range(2 * DELTAS)]
+        kinds = ("cow", "mor") if turn % 2 == 0 else ("mor", "cow")
+        dense = {kind: self._copy(kind, "dense") for kind in kinds}
+        found = {kind: _Sums() for kind in kinds}
+        for batch in batches[:DELTAS]:
+            for kind, table in dense.items():
+                found[kind].writes += self._timed(lambda batch=batch, table=table: table.upsert(batch))
+                found[kind].first_reads += self._read(table)
+            warm = [[self._read(dense[kind]) for kind in kinds] for _ in range(WARM_READS)]
+            for kind, median in zip(kinds, np.median(warm, axis=0), strict=True):
+                found[kind].warm_reads += float(median)
+        found["mor"].compaction = self._fold(dense["mor"])
+        for cycle in range(2):
+            tables = {kind: self._copy(kind, f"sparse-{cycle}") for kind in kinds}
+            for number, batch in enumerate(batches[cycle * DELTAS :][:DELTAS]):
+                for kind, table in tables.items():
+                    found[kind].sparse += self._timed(lambda batch=batch, table=table: table.upsert(batch))
+                    if cycle == 1 and number == DELTAS // 2:
+                        found[kind].sparse += self._read(table)
+            # nothing has merged the last commits yet, so the compaction does
+            first, warm_read = self._read(tables["mor"]), self._read(tables["mor"])
+            found["mor"].sparse += max(0.0, first - warm_read) + found["mor"].compaction
+        return {kind: Measured(**asdict(sums)) for kind, sums in found.items()}, dense
+
+    def _fold(self, table: lakesql.Table) -> float:
         """Seconds to write anew the base files of all file groups that have a log, as a Copy-on-Write table does.
 
         An update of one row in each of them makes the Copy-on-Write twin rewrite the same rows.
         """
-        dirty = {s.file_id for s in table.state.slices() if s.logs}
-        if not dirty:
-            return 0.0
+        dirty = sum(bool(s.logs) for s in table.state.slices())
         twin = self._copy("cow", "twin")
-        one_each = self._batch(np.arange(len(dirty)) * self._rows, 1)
-        assert one_each.schema == batch.schema
+        one_each = self._batch(np.arange(dirty) * self._rows, 1)
         return self._timed(lambda: twin.upsert(one_each))
 
     def _timed(self, call: Callable[[], object]) -> float:

@@ -40,6 +40,7 @@ Progress = Callable[[float], None]
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 _SPLIT = "hoodie.copyonwrite.insert.split.size"
 _WARM_READS = 3
+_TURNS = 3  # commits of a kind, each on top of the ones before
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,11 @@ class _Timed:
         return first, float(np.median([self.read(path) for _ in range(_WARM_READS)]))
 
 
-def calibrate(clock: str = "wall", progress: Progress = lambda part: None) -> Calibration:
+def _unseen(part: float) -> None:
+    """Nobody watches."""
+
+
+def calibrate(clock: str = "wall", progress: Progress = _unseen) -> Calibration:
     """Measure this machine; takes about a minute and some hundred megabytes of temporary files, which are removed."""
     folder = Path(tempfile.mkdtemp(prefix="lakesql-calibration-"))
     try:
@@ -157,7 +162,7 @@ def _measure(timed: _Timed, folder: Path, size: _Size) -> tuple[list[Measurement
     base_bytes = sum(f.size_bytes for f in state.base_files())
     log_bytes = log_rows = 0.0
     for number, (share, part) in enumerate(_COMMITS):
-        batches = [_rows(size, _chosen(size, share, part, 2 * number + turn), turn + 1) for turn in range(2)]
+        batches = [_rows(size, _chosen(size, share, part, 3 * number + turn), turn + 1) for turn in range(_TURNS)]
         for batch in batches:
             result, taken = timed.write(load(open_storage(cow)), batch)
             touched = Spread(result.files_written, result.files_written * size.rows)
@@ -166,7 +171,7 @@ def _measure(timed: _Timed, folder: Path, size: _Size) -> tuple[list[Measurement
             found.append(Measurement("cow read", costs.scan_work(whole, row), timed.reads(cow)[1]))
         copy = folder / f"mor-{number}"
         shutil.copytree(mor, copy, copy_function=os.link)
-        merged = 0
+        merged = log_files = 0
         for batch in batches:
             result, taken = timed.write(load(open_storage(copy)), batch)
             merged += batch.num_rows
@@ -176,10 +181,13 @@ def _measure(timed: _Timed, folder: Path, size: _Size) -> tuple[list[Measurement
             work = [*common, *costs.append_work(touched, batch.num_rows, row)]
             found.append(Measurement("mor commit", work, taken))
             dirty = _dirty(copy, size)
+            log_files += result.files_written
             first, warm = timed.reads(copy)
             work = [*costs.scan_work(whole, row), *costs.patch_work(dirty, row)]
             found.append(Measurement("mor read", work, warm))
-            found.append(Measurement("mor first read", [*work, *costs.merge_work(dirty, merged, row)], first))
+            found.append(
+                Measurement("mor first read", [*work, *costs.merge_work(dirty, log_files, merged, row)], first)
+            )
         shutil.rmtree(copy)
     return found, (row.bytes, log_bytes / log_rows, base_bytes / size.all_rows)
 

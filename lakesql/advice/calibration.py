@@ -111,7 +111,9 @@ def from_json(text: str, where: str, shipped: bool = False) -> Calibration:
             raise ValueError("it was written by another release")  # noqa: TRY301  one message for all that is wrong
         prices = {step: Price(**found["prices"][step]) for step in STEPS}
         curve = tuple(CurvePoint(**point) for point in found["curve"])
-        record = Calibration(**{**found, "prices": prices, "log_row": tuple(found["log_row"]), "curve": curve, "shipped": shipped})
+        record = Calibration(
+            **{**found, "prices": prices, "log_row": tuple(found["log_row"]), "curve": curve, "shipped": shipped}
+        )
         if any(value < 0 for price in prices.values() for value in asdict(price).values()):
             raise ValueError("a price is negative")  # noqa: TRY301
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -25,7 +25,7 @@ STEPS = {
     APPEND: "log files written by a Merge-on-Read commit; log files, rows and bytes of these",
     SCAN: "base files read; file groups, rows and bytes of the table",
     PATCH: "rows of base files left out for those of the logs, at every read; file groups and rows with a log",
-    MERGE: "log files decoded and merged, at the first read; file groups with a log, rows and bytes of the logs",
+    MERGE: "log files decoded and merged, at the first read; log files, columns of file groups with a log, rows and bytes of the logs",
     MATCH: "base rows met by the records of logs, at the first read; rows of file groups with a log",
     COMPACT: "base files written anew by a compaction; file groups, rows and bytes of these",
 }
@@ -121,9 +121,9 @@ def patch_work(dirty: Spread, row: Row) -> Work:
     return [(PATCH, row.of(dirty))]
 
 
-def merge_work(dirty: Spread, log_rows: float, row: Row) -> Work:
+def merge_work(dirty: Spread, log_files: float, log_rows: float, row: Row) -> Work:
     """What the first read of file groups with a log does besides scan and patch."""
-    return [(MERGE, row.of(dirty, log_rows)), (MATCH, Amount(1, rows=dirty.rows))]
+    return [(MERGE, replace(row.of(dirty, log_rows), files=log_files)), (MATCH, Amount(1, rows=dirty.rows))]
 
 
 def compact_work(dirty: Spread, row: Row) -> Work:
@@ -138,13 +138,14 @@ def compact_work(dirty: Spread, row: Row) -> Work:
 class Workload:
     """What a table's commits do, as far as it matters for their cost.
 
-    rows               of each file group
-    shares             of the changed rows that fall into each file group; they add up to 1
+    rows               of each file group, or of each class of file groups that are alike
+    shares             of the changed rows that fall into it; they add up to 1
     changed_rows       updated, deleted or inserted by a commit
     row                a row of the table
     clump              1: rows of a commit are spread as if drawn one by one; less: they come in clumps, so that a commit
                        touches fewer file groups
     deltas             commits between two compactions
+    counts             file groups in each class; empty: one each
     """
 
     rows: tuple[float, ...]
@@ -153,31 +154,34 @@ class Workload:
     row: Row
     clump: float = 1.0
     deltas: int = 5
+    counts: tuple[float, ...] = ()
 
     @cached_property
     def table(self) -> Spread:
-        return Spread(len(self.rows), float(sum(self.rows)))
+        return Spread(float(self._counts.sum()), float(sum(self.rows)))
+
+    @cached_property
+    def _counts(self) -> np.ndarray:
+        return np.asarray(self.counts, float) if self.counts else np.ones(len(self.rows))
+
+    @cached_property
+    def _draws(self) -> np.ndarray:
+        """How many independent draws of a commit fall into each file group."""
+        drawn: np.ndarray = self.clump * spread_rows(self.rows, self.shares, self.changed_rows) / self._counts
+        return drawn
 
     @property
     def update_share(self) -> float:
         return self.changed_rows / max(1.0, self.table.rows)
 
     def touched(self, commits: float = 1) -> Spread:
-        """File groups that so many commits touch at least once, and the rows of these."""
-        chance = touch_chances(self.rows, self.shares, self.changed_rows, self.clump, commits)
-        return Spread(float(chance.sum()), float(chance @ np.asarray(self.rows)))
+        """File groups that so many commits touch at least once, and the rows of these (Poisson draws)."""
+        chance = -np.expm1(-self._draws * commits)
+        return Spread(float(chance @ self._counts), float(chance @ np.asarray(self.rows)))
 
     def at_share(self, share: float) -> "Workload":
         """The same table and spread with another update share."""
         return replace(self, changed_rows=share * self.table.rows)
-
-
-def touch_chances(
-    rows: Sequence[float], shares: Sequence[float], changed_rows: float, clump: float, commits: float = 1
-) -> np.ndarray:
-    """How likely each file group gets at least one row of so many commits (a Poisson draw)."""
-    expected = spread_rows(rows, shares, changed_rows)
-    return np.asarray(-np.expm1(-expected * clump * commits))
 
 
 def spread_rows(rows: Sequence[float], shares: Sequence[float], changed_rows: float) -> np.ndarray:
@@ -185,15 +189,16 @@ def spread_rows(rows: Sequence[float], shares: Sequence[float], changed_rows: fl
     sizes, weights = np.asarray(rows, float), np.asarray(shares, float)
     given = np.zeros(len(sizes))
     left = min(float(changed_rows), float(sizes.sum()))
-    while left > 1e-9:
+    enough = 1e-12 * left
+    while left > enough:
         room = sizes - given
-        open_ = room > 1e-12
+        open_ = room > 1e-12 * sizes
         weight = np.where(open_, weights, 0.0)
         if weight.sum() <= 0:  # what has not been touched so far takes the rest by size
             weight = np.where(open_, sizes, 0.0)
         if weight.sum() <= 0:
             break
-        more = np.minimum(room, left * weight / weight.sum())
+        more = np.minimum(room, left * (weight / weight.sum()))
         given += more
         left -= float(more.sum())
     return given
@@ -235,7 +240,8 @@ def merge(load: Workload, prices: Prices, commits: int) -> float:
     """Decoding and merging the logs of so many commits."""
     if commits == 0:
         return 0.0
-    return seconds(prices, merge_work(load.touched(commits), commits * load.changed_rows, load.row))
+    log_files = commits * load.touched().files
+    return seconds(prices, merge_work(load.touched(commits), log_files, commits * load.changed_rows, load.row))
 
 
 def warm_read(load: Workload, prices: Prices, commits: int) -> float:

@@ -8,14 +8,15 @@ Rows before a commit are counted back from those of today, by inserts, deletes a
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from lakesql.advice.costs import Row, Workload, touch_chances
+from lakesql.advice.costs import Row, Workload
 from lakesql.format.avro import META_COLUMNS
 from lakesql.format.metadata import CommitMetadata, WriteStat
 from lakesql.format.timeline import Instant, instant_millis
@@ -33,6 +34,8 @@ _COMPACT, _SERVICES = "COMPACT", ("COMPACT", "CLUSTER", "LOG_COMPACT")
 _MAX_DELTAS = "hoodie.compact.inline.max.delta.commits"
 _DELTAS_DEFAULT = 5  # Hudi's
 _SAMPLE_ROWS = 2_000
+_CLASSES_MAX = 256
+"""File groups are put together into so many classes, by how much of them changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class GroupFacts:
     base_bytes: int
     log_rows: int
     log_bytes: int
+    log_files: int
     added_rows: int  # inserts less deletes in its logs
 
     @property
@@ -111,6 +115,10 @@ class Facts:
         return sum(g.log_rows for g in self.groups.values())
 
     @property
+    def log_files(self) -> int:
+        return sum(g.log_files for g in self.groups.values())
+
+    @property
     def update_share(self) -> float:
         """Mean share of the rows that a change updates or deletes."""
         return float(np.mean([c.share for c in self.changes]))
@@ -175,23 +183,30 @@ class Facts:
         if unseen.sum() and new:
             new = min(new, 0.5)
             shares = (1 - new) * shares + new * unseen / unseen.sum()
-        changed = self.changed_rows
-        clump = _clump(rows, shares.tolist(), changed, min(self.groups_touched, float(len(names))))
-        return Workload(tuple(rows), tuple(shares.tolist()), changed, row, clump, self.deltas)
+        classes = np.array_split(np.argsort(shares / np.array(rows)), min(len(names), _CLASSES_MAX))
+        load = Workload(
+            tuple(float(np.array(rows)[c].sum()) for c in classes),
+            tuple(float(shares[c].sum()) for c in classes),
+            self.changed_rows,
+            row,
+            deltas=self.deltas,
+            counts=tuple(float(len(c)) for c in classes),
+        )
+        return _clumped(load, self.groups_touched)
 
 
-def _clump(rows: Sequence[float], shares: Sequence[float], changed: float, touched: float) -> float:
-    """How much fewer independent draws than rows explain that so many file groups are touched; at most 1."""
+def _clumped(load: Workload, touched: float) -> Workload:
+    """The workload with so much fewer independent draws than rows that a commit touches that many file groups."""
     low, high = 1e-9, 1.0
-    if touch_chances(rows, shares, changed, high).sum() <= touched:
-        return 1.0
-    for _ in range(80):
+    if load.touched().files <= touched:
+        return load
+    for _ in range(60):
         middle = (low * high) ** 0.5
-        if touch_chances(rows, shares, changed, middle).sum() < touched:
+        if replace(load, clump=middle).touched().files < touched:
             low = middle
         else:
             high = middle
-    return (low * high) ** 0.5
+    return replace(load, clump=(low * high) ** 0.5)
 
 
 # ---------------------------------------------------------------- from a state
@@ -301,6 +316,7 @@ def _groups(state: TableState, known: Sequence[tuple[Instant, CommitMetadata]]) 
             base_bytes=one.base.size_bytes if one.base else 0,
             log_rows=sum((s.num_writes or 0) + (s.num_deletes or 0) for s in logged),
             log_bytes=sum(log.size_bytes for log in one.logs),
+            log_files=len(one.logs),
             added_rows=sum((s.num_inserts or 0) - (s.num_deletes or 0) for s in logged),
         )
     return found
@@ -374,7 +390,7 @@ def _seconds(state: TableState, instant: Instant) -> float | None:
 def _deltas(state: TableState, changes: Sequence[Change], compactions: Sequence[Instant]) -> int:
     """Commits between two compactions: as they were, else as the table's settings say, else Hudi's default."""
     times = [i.requested for i in compactions]
-    between = [sum(low < c.instant < high for c in changes) for low, high in zip(times, times[1:], strict=False)]
+    between = [sum(low < c.instant < high for c in changes) for low, high in pairwise(times)]
     if between := [n for n in between if n]:
         return max(1, round(float(np.mean(between))))
     text = state.config.properties.get(_MAX_DELTAS, "")
@@ -401,5 +417,5 @@ def _log_row_bytes(known: Sequence[tuple[Instant, CommitMetadata]]) -> float | N
 def _interval(changes: Sequence[Change]) -> float | None:
     """Median seconds between two changes."""
     times = [instant_millis(c.instant) for c in changes]
-    gaps = [(b - a) / 1000 for a, b in zip(times, times[1:], strict=False)]
+    gaps = [(b - a) / 1000 for a, b in pairwise(times)]
     return float(np.median(gaps)) if gaps else None

@@ -1,7 +1,8 @@
 """Prices from measurements: each measurement is work (steps with amounts) and the seconds it took.
 
 The sum of amounts times prices is to equal the seconds; no price is negative. Solved as non-negative least squares of
-the relative errors (Lawson and Hanson's active set), so that short operations count as much as long ones. Pure.
+the relative errors (Lawson and Hanson's active set), so that short operations count as much as long ones; measurements
+that something else on the machine has disturbed count less (Huber's weights). Pure.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,20 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from lakesql.advice.costs import APPEND, COMMIT, COMPACT, LOOK_UP, MATCH, MERGE, PATCH, REWRITE, SCAN, Price, Prices, Work
+from lakesql.advice.costs import (
+    APPEND,
+    COMMIT,
+    COMPACT,
+    LOOK_UP,
+    MATCH,
+    MERGE,
+    PATCH,
+    REWRITE,
+    SCAN,
+    Price,
+    Prices,
+    Work,
+)
 
 _PARTS = {"time": "times", "file": "files", "chunk": "chunks", "row": "rows", "byte": "bytes"}
 """Field of a Price to the field of an Amount that it multiplies."""
@@ -27,6 +41,9 @@ _PRICED = {
     COMPACT: _ALL,
 }
 """What each step can cost; the rest is zero, since another step has the same amount."""
+
+
+_ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +65,12 @@ def prices_of(measurements: Sequence[Measurement]) -> dict[str, Price]:
             for part in _PRICED[step]:
                 matrix[row, columns.index((step, part))] += getattr(amount, _PARTS[part]) / one.seconds
     scale = np.maximum(matrix.max(axis=0), 1e-300)
-    found = nonnegative_least_squares(matrix / scale, np.ones(len(measurements))) / scale
+    weights = np.ones(len(measurements))
+    for _ in range(_ROUNDS):
+        found = nonnegative_least_squares(matrix / scale * weights[:, None], weights) / scale
+        errors = np.abs(matrix @ found - 1)
+        limit = max(2 * float(np.median(errors)), 1e-9)
+        weights = np.sqrt(limit / np.maximum(errors, limit))
     values = dict(zip(columns, found.tolist(), strict=True))
     return {step: Price(**{f.name: values.get((step, f.name), 0.0) for f in fields(Price)}) for step in taken}
 

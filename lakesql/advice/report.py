@@ -19,7 +19,13 @@ from lakesql.advice.costs import Row, Spread, Workload
 from lakesql.advice.facts import CHANGES_MIN, Facts
 
 ADVICE_SCHEMA = pa.schema(
-    [("topic", pa.string()), ("measure", pa.string()), ("value", pa.float64()), ("unit", pa.string()), ("text", pa.string())]
+    [
+        ("topic", pa.string()),
+        ("measure", pa.string()),
+        ("value", pa.float64()),
+        ("unit", pa.string()),
+        ("text", pa.string()),
+    ]
 )
 COW, MOR = "Copy-on-Write", "Merge-on-Read"
 _CURVE = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
@@ -75,8 +81,9 @@ class Advice:
     def __str__(self) -> str:
         text = [self.table]
         for topic, group in groupby(self.lines, key=lambda line: line.topic):
+            lines = list(group)
             text += ["", topic.upper()]
-            text += _side_by_side(list(group)) if topic == Topic.COMPARISON else map(_printed, group)
+            text += _side_by_side(lines) if topic == Topic.COMPARISON else map(_printed, lines)
         return "\n".join(text)
 
 
@@ -296,10 +303,15 @@ class _Made:
             text = f"{_bytes(logs)} of logs, {_bytes(folded)} by compactions every {facts.deltas} commits"
         name = COW if facts.is_mor else MOR
         yield Line(Topic.HISTORY, f"the same commits as {name}", other, "bytes", text)
-        yield Line(Topic.HISTORY, f"write amplification as {name}", other / changed, "x", "bytes written per byte changed")
+        yield Line(
+            Topic.HISTORY, f"write amplification as {name}", other / changed, "x", "bytes written per byte changed"
+        )
         if facts.is_mor and (dirty := [g for g in facts.groups.values() if g.log_rows]):
             now = Spread(len(dirty), sum(g.rows for g in dirty))
-            work = [*costs.compact_work(now, self.load.row), *costs.merge_work(now, facts.log_rows, self.load.row)]
+            work = [
+                *costs.compact_work(now, self.load.row),
+                *costs.merge_work(now, facts.log_files, facts.log_rows, self.load.row),
+            ]
             cost = costs.seconds(self.prices, work)
             text = f"{len(dirty)} file groups have a log; {_bytes(now.rows * base_row)} would be written"
             yield Line(Topic.HISTORY, "compaction now", cost, "s", text)
@@ -314,8 +326,8 @@ class _Made:
             cost = scan
             if rows:
                 commits = rows / max(1.0, self.load.changed_rows)
-                dirty = self.load.touched(commits)
-                work = [*costs.patch_work(dirty, self.load.row), *costs.merge_work(dirty, rows, self.load.row)]
+                dirty, files = self.load.touched(commits), commits * self.load.touched().files
+                work = [*costs.patch_work(dirty, self.load.row), *costs.merge_work(dirty, files, rows, self.load.row)]
                 cost += costs.seconds(self.prices, work)
             text = f"{rows:,.0f} rows in the logs; {cost / scan:.1f} times the read without logs"
             yield Line(Topic.CURVE, f"first read, log bytes {share:.0%} of base bytes", cost, "s", text)

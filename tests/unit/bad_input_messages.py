@@ -323,9 +323,9 @@ MESSAGES: dict[str, tuple[type, str]] = {
         Unsupported,
         "{lake}/trips: hudi_freshness is not available yet. hudi_files shows the log files of each file slice.",
     ),
-    "sql advice": (
-        Unsupported,
-        "{lake}/trips: hudi_advice is not available yet. hudi_timeline shows the rows and bytes of each write.",
+    "sql advice_reads": (
+        SQLError,
+        "{lake}/trips: reads_per_write 'many': give a number of 0 or more, for example 0.5 or 20.",
     ),
     "sql metadata": (
         Unsupported,

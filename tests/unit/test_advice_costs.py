@@ -31,7 +31,7 @@ loads = st.builds(
 
 
 @given(loads, st.floats(0, 200), st.floats(1.01, 10))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_more_of_anything_never_costs_less(load, reads, factor):
     more = (
         (load.at_share(min(1.0, load.update_share * factor)), reads),
@@ -86,7 +86,7 @@ def test_reads_cost_the_same_on_both_types_when_nothing_is_in_the_logs():
 
 
 @given(loads)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_breakeven_reads_are_where_both_types_cost_the_same(load):
     found = costs.breakeven_reads(load, PRICES)
     if found is None:
@@ -100,7 +100,7 @@ def test_breakeven_reads_are_where_both_types_cost_the_same(load):
 
 
 @given(loads, st.sampled_from([0.0, 0.5, 2.0, 20.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_breakeven_shares_are_where_both_types_cost_the_same(load, reads):
     for share in costs.breakeven_shares(load, PRICES, reads):
         at = load.at_share(share)

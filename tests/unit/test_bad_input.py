@@ -330,8 +330,8 @@ SQL = {
     "changes_no_time": "SELECT * FROM hudi_incremental('trips', 'soon')",
     "changes_cdc": "SELECT * FROM hudi_table_changes('trips', 'cdc', 'earliest')",
     "changes_kind": "SELECT * FROM hudi_table_changes('trips', 'odd', 'earliest')",
+    "advice_reads": "SELECT * FROM hudi_advice('trips', reads_per_write := 'many')",
     "freshness": "SELECT * FROM hudi_freshness('trips')",
-    "advice": "SELECT * FROM hudi_advice('trips')",
     "metadata": "SELECT * FROM hudi_metadata('trips')",
     "table_null": "SELECT * FROM hudi_scan(NULL)",
 }
