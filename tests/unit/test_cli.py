@@ -172,7 +172,7 @@ def test_every_command_given_with_c_runs(run):
     ("database", "text"),
     [
         ("inspct", "Did you mean inspect?"),
-        ("frobnicate", "frobnicate is neither a command (run, inspect, demo) nor a file."),
+        ("frobnicate", "frobnicate is neither a command (run, inspect, advise, demo) nor a file."),
         ("job.sql", "lakesql run job.sql"),
         (".", "--warehouse ."),
     ],
