@@ -16,8 +16,12 @@ from typing import Annotated, Any
 
 import duckdb
 import typer
+from rich.console import Console
+from rich.progress import Progress
 from typer.core import TyperGroup
 
+from lakesql.advice import calibration
+from lakesql.advice.calibrate import calibrate as measure_machine
 from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
 from lakesql.handle import open_table
@@ -36,7 +40,7 @@ from lakesql.table.state import load
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "doctor", "compact", "cluster", "clean", "demo")
+_COMMANDS = ("run", "inspect", "doctor", "advise", "compact", "cluster", "clean", "demo")
 
 
 class Format(StrEnum):
@@ -324,6 +328,35 @@ def cluster(
         return "\n".join(map(clustering.sentence, table.cluster(columns, strategy))) or "Nothing to cluster."
 
     keep(work, typer.echo, None if every is None else seconds_of(every))
+
+
+@app.command()
+def advise(
+    path: Annotated[str | None, typer.Argument(help="Folder of a Hudi table.")] = None,
+    reads_per_write: Annotated[
+        float | None, typer.Option("--reads-per-write", min=0, help="Snapshot reads of the whole table per commit.")
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="First measure what writes and reads cost on this machine.")
+    ] = False,
+) -> None:
+    """Whether a table should be Copy-on-Write or Merge-on-Read, from its own commits."""
+    if path is None and not calibrate:
+        raise LakeError("advise: give the folder of a Hudi table, or --calibrate, or both.")
+    table = None if path is None else open_table(path)
+    if calibrate:
+        _calibrate()
+    if table is not None:
+        typer.echo(str(table.advise(reads_per_write)))
+
+
+def _calibrate() -> None:
+    """Measure this machine with a progress bar, and keep the record."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Writing and reading tables", total=1.0)
+        record = measure_machine(progress=lambda part: bar.update(task, completed=part))
+    kept = calibration.save(record)
+    typer.echo(f"Calibrated: {record.machine}; the prices are off by {record.error:.0%} in the median. Kept in {kept}")
 
 
 @app.command()

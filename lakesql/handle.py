@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from lakesql.advice import Advice, advise
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
 from lakesql.services import clustering, compaction, log_compaction, maintain, savepoint, ttl
 from lakesql.services.adaptive_reads import note_read
@@ -359,6 +360,15 @@ class Table:
     def history(self) -> pa.Table:
         """The timeline with its archived part, newest first."""
         return inspect.timeline(self.state, True).sort_by([("instant", "descending")])
+
+    def advise(self, reads_per_write: float | None = None) -> Advice:
+        """Copy-on-Write or Merge-on-Read for this table, from its own commits; print it, or take `.to_arrow()`.
+
+        `reads_per_write`: snapshot reads of the whole table per commit; without it the break-even is stated.
+        """
+        cur = self._con.cursor()
+        make_utc(cur)
+        return advise(cur, self.state, reads_per_write)
 
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""

@@ -5,6 +5,7 @@ ABSENT with the reason, so that a CALL of it says what to do instead.
 """
 
 from lakesql.procedures import (
+    advice,
     cleaning,
     clustering,
     commits,
@@ -25,6 +26,7 @@ from lakesql.procedures.declare import Procedure
 
 _MODULES = (
     help_,
+    advice,
     cleaning,
     clustering,
     commits,

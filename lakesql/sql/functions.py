@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from lakesql.advice import advise, reads_of
 from lakesql.errors import SQLError, Unsupported
 from lakesql.services import freshness
 from lakesql.services.adaptive_reads import note_read
@@ -129,6 +130,10 @@ def _inspected(give: Callable[[TableState, Arguments], pa.Table]) -> Callable[[C
     return plan
 
 
+def _advice(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    return table_sql(advise(cursor, state, reads_of(state.path, arguments[0])).to_arrow())
+
+
 def _later(name: str, advice: str) -> TableFunction:
     def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
         del cursor, arguments
@@ -191,7 +196,7 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_schema": TableFunction("t", (), _inspected(lambda s, _: inspect.schema(s))),
     "hudi_log_blocks": TableFunction("t", (), _inspected(lambda s, _: inspect.log_blocks(s))),
     "hudi_freshness": TableFunction("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
-    "hudi_advice": _later("hudi_advice", "hudi_timeline shows the rows and bytes of each write."),
+    "hudi_advice": TableFunction("t, reads_per_write := NULL", ("reads_per_write",), _advice),
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }
 

@@ -331,9 +331,9 @@ MESSAGES: dict[str, tuple[type, str]] = {
         SQLError,
         "max_staleness = None, on_stale = 'never': on_stale must be one of error, snapshot, warn.",
     ),
-    "sql advice": (
-        Unsupported,
-        "{lake}/trips: hudi_advice is not available yet. hudi_timeline shows the rows and bytes of each write.",
+    "sql advice_reads": (
+        SQLError,
+        "{lake}/trips: reads_per_write 'many': give a number of 0 or more, for example 0.5 or 20.",
     ),
     "sql metadata": (
         Unsupported,

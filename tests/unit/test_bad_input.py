@@ -333,7 +333,7 @@ SQL = {
     "staleness": "SELECT * FROM hudi_read_optimized('trips', max_staleness := 'soon')",
     "staleness_as_of": "SELECT * FROM hudi_read_optimized('trips', as_of := '2024-01-01', max_staleness := '1 hour')",
     "on_stale": "SELECT * FROM hudi_read_optimized('trips', on_stale := 'never')",
-    "advice": "SELECT * FROM hudi_advice('trips')",
+    "advice_reads": "SELECT * FROM hudi_advice('trips', reads_per_write := 'many')",
     "metadata": "SELECT * FROM hudi_metadata('trips')",
     "table_null": "SELECT * FROM hudi_scan(NULL)",
 }

@@ -1,0 +1,62 @@
+"""Copy-on-Write or Merge-on-Read, in numbers: what a table's own commits cost as the one and as the other.
+
+    facts         what the timeline and the files say about the commits
+    costs         the closed formula: seconds of a commit, a read, a compaction; break-evens
+    calibration   the prices in the formula: shipped, or measured here by `calibrate` with `fit`
+    report        facts and costs as rows to read
+
+Nothing is guessed: with fewer than `CHANGES_MIN` commits that change rows the advice says what it lacks.
+"""
+
+import math
+
+import duckdb
+
+from lakesql.advice import calibration
+from lakesql.advice.calibration import Calibration
+from lakesql.advice.costs import Row
+from lakesql.advice.facts import CHANGES_MIN, Facts, row_of, table_facts
+from lakesql.advice.report import ADVICE_SCHEMA, Advice, Topic, advice_of
+from lakesql.errors import SQLError
+from lakesql.table.state import TableState
+
+__all__ = ["ADVICE_SCHEMA", "CHANGES_MIN", "Advice", "Topic", "advise", "reads_of"]
+
+
+def advise(
+    con: duckdb.DuckDBPyConnection,
+    state: TableState,
+    reads_per_write: float | None = None,
+    prices: Calibration | None = None,
+) -> Advice:
+    """The advice for a table. `reads_per_write`: snapshot reads of the whole table per commit, where known.
+
+    Raises SQLError for a number below 0, FormatError when the person's calibration record is damaged, and what reading
+    the timeline raises.
+    """
+    reads = reads_of(state.path, reads_per_write)
+    found = table_facts(state)
+    record = prices if prices is not None else calibration.load()
+    return advice_of(state.path, found, _row(con, state, found, record), record, reads)
+
+
+def reads_of(where: str, value: object) -> float | None:
+    """Reads per write as a number. SQLError when it is none, or below 0."""
+    if value is None:
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise SQLError(f"{where}: reads_per_write {value!r}: give a number of 0 or more, for example 0.5 or 20.")
+    return number
+
+
+def _row(con: duckdb.DuckDBPyConnection, state: TableState, found: Facts, record: Calibration) -> Row | None:
+    """What a row is like; of a table without base files by its log files."""
+    if (row := row_of(con, state)) is not None:
+        return row
+    if found.log_row_bytes is None:
+        return None
+    return Row(len(state.schema.names) + 5, record.value_bytes(found.log_row_bytes))

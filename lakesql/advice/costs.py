@@ -1,0 +1,327 @@
+"""What a commit, a read and a compaction cost on a Copy-on-Write and on a Merge-on-Read table: a closed formula.
+
+Pure arithmetic, nothing is measured or read here. Each operation is a list of steps with what they handle (`Amount`:
+times, files, column chunks, rows, bytes); each step has a price (`Price`: seconds for one of each), which a calibration
+has measured with real tables. `docs/advice.md` writes the same with symbols. Bytes are those of a row's values in memory,
+without the meta columns; what a row takes on storage is another figure and has no part in the seconds.
+
+Read caches: a process that has merged a log keeps the result, so the first read behind a commit merges, further ones do
+not, and a commit merges the log itself when nothing has read since the last one.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+COMMIT, LOOK_UP, REWRITE, APPEND = "commit", "look_up", "rewrite", "append"
+SCAN, PATCH, MERGE, MATCH, COMPACT = "scan", "patch", "merge", "match", "compact"
+STEPS = {
+    COMMIT: "a batch taken in and a commit on the timeline; rows and bytes of the batch",
+    LOOK_UP: "where the keys are; file groups and rows searched",
+    REWRITE: "base files written anew by a Copy-on-Write commit; file groups, rows and bytes of these",
+    APPEND: "log files written by a Merge-on-Read commit; log files, rows and bytes of these",
+    SCAN: "base files read; file groups, rows and bytes of the table",
+    PATCH: "rows of base files left out for those of the logs, at every read; file groups and rows with a log",
+    MERGE: "log files decoded and merged, at the first read; log files, columns of file groups with a log, rows and bytes of the logs",
+    MATCH: "base rows met by the records of logs, at the first read; rows of file groups with a log",
+    COMPACT: "base files written anew by a compaction; file groups, rows and bytes of these",
+}
+"""Every step, and what its amounts count."""
+
+READS_MAX = 1e6
+SHARE_MIN = 1e-6
+_GRID = 121
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What one step handles."""
+
+    times: float = 1.0
+    files: float = 0.0
+    chunks: float = 0.0  # columns of files
+    rows: float = 0.0
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Seconds per time a step is taken, per file, column of a file, row and byte."""
+
+    time: float = 0.0
+    file: float = 0.0
+    chunk: float = 0.0
+    row: float = 0.0
+    byte: float = 0.0
+
+    def of(self, amount: Amount) -> float:
+        by_file = self.file * amount.files + self.chunk * amount.chunks
+        return self.time * amount.times + by_file + self.row * amount.rows + self.byte * amount.bytes
+
+
+Prices = Mapping[str, Price]
+Work = Sequence[tuple[str, Amount]]
+
+
+def seconds(prices: Prices, work: Work) -> float:
+    """What a piece of work costs."""
+    return sum(prices[step].of(amount) for step, amount in work)
+
+
+# ---------------------------------------------------------------- operations as steps
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row: how many columns a file has (meta columns included), and the bytes of its values in memory (without)."""
+
+    columns: float
+    bytes: float
+
+    def of(self, part: "Spread", rows: float | None = None) -> Amount:
+        """The amount of handling these file groups once, or `rows` rows in them."""
+        count = part.rows if rows is None else rows
+        return Amount(1, part.files, part.files * self.columns, count, count * self.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """File groups and their rows."""
+
+    files: float
+    rows: float
+
+
+def commit_work(table: Spread, changed_rows: float, row: Row) -> Work:
+    """What both types do in a commit: take the rows in, find their keys."""
+    batch = Amount(1, rows=changed_rows, bytes=changed_rows * row.bytes)
+    return [(COMMIT, batch), (LOOK_UP, Amount(1, files=table.files, rows=table.rows))]
+
+
+def rewrite_work(touched: Spread, row: Row) -> Work:
+    """Base files with a changed row are written anew."""
+    return [(REWRITE, row.of(touched))]
+
+
+def append_work(touched: Spread, changed_rows: float, row: Row) -> Work:
+    """The changed rows are written to a log file of each file group that is touched."""
+    return [(APPEND, row.of(touched, changed_rows))]
+
+
+def scan_work(table: Spread, row: Row) -> Work:
+    """Every row and column of the base files is read once."""
+    return [(SCAN, row.of(table))]
+
+
+def patch_work(dirty: Spread, row: Row) -> Work:
+    """What every further read of file groups with a log does besides the scan."""
+    return [(PATCH, row.of(dirty))]
+
+
+def merge_work(dirty: Spread, log_files: float, log_rows: float, row: Row) -> Work:
+    """What the first read of file groups with a log does besides scan and patch."""
+    return [(MERGE, replace(row.of(dirty, log_rows), files=log_files)), (MATCH, Amount(1, rows=dirty.rows))]
+
+
+def compact_work(dirty: Spread, row: Row) -> Work:
+    """Base files of file groups with a log are written anew; merging comes on top when no read has done it."""
+    return [(COMPACT, row.of(dirty))]
+
+
+# ---------------------------------------------------------------- a workload
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a table's commits do, as far as it matters for their cost.
+
+    rows               of each file group, or of each class of file groups that are alike
+    shares             of the changed rows that fall into it; they add up to 1
+    changed_rows       updated, deleted or inserted by a commit
+    row                a row of the table
+    clump              1: rows of a commit are spread as if drawn one by one; less: they come in clumps, so that a commit
+                       touches fewer file groups
+    deltas             commits between two compactions
+    counts             file groups in each class; empty: one each
+    """
+
+    rows: tuple[float, ...]
+    shares: tuple[float, ...]
+    changed_rows: float
+    row: Row
+    clump: float = 1.0
+    deltas: int = 5
+    counts: tuple[float, ...] = ()
+
+    @cached_property
+    def table(self) -> Spread:
+        return Spread(float(self._counts.sum()), float(sum(self.rows)))
+
+    @cached_property
+    def _counts(self) -> np.ndarray:
+        return np.asarray(self.counts, float) if self.counts else np.ones(len(self.rows))
+
+    @cached_property
+    def _draws(self) -> np.ndarray:
+        """How many independent draws of a commit fall into each file group."""
+        drawn: np.ndarray = self.clump * spread_rows(self.rows, self.shares, self.changed_rows) / self._counts
+        return drawn
+
+    @property
+    def update_share(self) -> float:
+        return self.changed_rows / max(1.0, self.table.rows)
+
+    def touched(self, commits: float = 1) -> Spread:
+        """File groups that so many commits touch at least once, and the rows of these (Poisson draws)."""
+        chance = -np.expm1(-self._draws * commits)
+        return Spread(float(chance @ self._counts), float(chance @ np.asarray(self.rows)))
+
+    def at_share(self, share: float) -> "Workload":
+        """The same table and spread with another update share."""
+        return replace(self, changed_rows=share * self.table.rows)
+
+
+def spread_rows(rows: Sequence[float], shares: Sequence[float], changed_rows: float) -> np.ndarray:
+    """The changed rows of each file group: by its share, but no more than it has rows; the others take the rest."""
+    sizes, weights = np.asarray(rows, float), np.asarray(shares, float)
+    given = np.zeros(len(sizes))
+    left = min(float(changed_rows), float(sizes.sum()))
+    enough = 1e-12 * left
+    while left > enough:
+        room = sizes - given
+        open_ = room > 1e-12 * sizes
+        weight = np.where(open_, weights, 0.0)
+        if weight.sum() <= 0:  # what has not been touched so far takes the rest by size
+            weight = np.where(open_, sizes, 0.0)
+        if weight.sum() <= 0:
+            break
+        more = np.minimum(room, left * (weight / weight.sum()))
+        given += more
+        left -= float(more.sum())
+    return given
+
+
+# ---------------------------------------------------------------- costs of a workload
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds per commit cycle: one commit, the reads behind it, and its part of a compaction."""
+
+    write: float
+    read: float
+    compaction: float
+
+    @property
+    def total(self) -> float:
+        return self.write + self.read + self.compaction
+
+
+def cow_commit(load: Workload, prices: Prices) -> float:
+    common = commit_work(load.table, load.changed_rows, load.row)
+    return seconds(prices, [*common, *rewrite_work(load.touched(), load.row)])
+
+
+def mor_commit(load: Workload, prices: Prices) -> float:
+    """A commit whose log is merged already, or not there."""
+    common = commit_work(load.table, load.changed_rows, load.row)
+    return seconds(prices, [*common, *append_work(load.touched(), load.changed_rows, load.row)])
+
+
+def scan(load: Workload, prices: Prices) -> float:
+    """A snapshot read of a Copy-on-Write table, and a read-optimized one of a Merge-on-Read table."""
+    return seconds(prices, scan_work(load.table, load.row))
+
+
+def merge(load: Workload, prices: Prices, commits: int) -> float:
+    """Decoding and merging the logs of so many commits."""
+    if commits == 0:
+        return 0.0
+    log_files = commits * load.touched().files
+    return seconds(prices, merge_work(load.touched(commits), log_files, commits * load.changed_rows, load.row))
+
+
+def warm_read(load: Workload, prices: Prices, commits: int) -> float:
+    """A snapshot read of a Merge-on-Read table with the logs of so many commits, merged before."""
+    if commits == 0:
+        return scan(load, prices)
+    return scan(load, prices) + seconds(prices, patch_work(load.touched(commits), load.row))
+
+
+def first_read(load: Workload, prices: Prices, commits: int) -> float:
+    """The same, not merged before."""
+    return warm_read(load, prices, commits) + merge(load, prices, commits)
+
+
+def compaction(load: Workload, prices: Prices, commits: int) -> float:
+    """Folding the logs of so many commits into new base files, merged before."""
+    return prices[COMMIT].time + seconds(prices, compact_work(load.touched(commits), load.row))
+
+
+def cow_costs(load: Workload, prices: Prices, reads_per_write: float) -> Costs:
+    return Costs(cow_commit(load, prices), reads_per_write * scan(load, prices), 0.0)
+
+
+def mor_costs(load: Workload, prices: Prices, reads_per_write: float) -> Costs:
+    """Means over the commits between two compactions."""
+    seen = min(1.0, reads_per_write)  # of the commits are read before the next one comes
+    steps = range(1, load.deltas + 1)
+    merges = [merge(load, prices, k) for k in range(load.deltas + 1)]
+    write = mor_commit(load, prices) + (1 - seen) * sum(merges[:-1]) / load.deltas
+    read = seen * sum(merges[1:]) / load.deltas
+    read += reads_per_write * sum(warm_read(load, prices, k) for k in steps) / load.deltas
+    folding = compaction(load, prices, load.deltas) + (1 - seen) * merges[-1]
+    return Costs(write, read, folding / load.deltas)
+
+
+def advantage(load: Workload, prices: Prices, reads_per_write: float) -> float:
+    """Seconds per commit that Merge-on-Read spares; negative: that it costs more."""
+    return cow_costs(load, prices, reads_per_write).total - mor_costs(load, prices, reads_per_write).total
+
+
+# ---------------------------------------------------------------- where the two cost the same
+
+
+def breakeven_reads(load: Workload, prices: Prices) -> float | None:
+    """Reads per write at which both types cost the same; fewer speak for Merge-on-Read.
+
+    0 when Copy-on-Write is cheaper without any read, None when Merge-on-Read is cheaper whatever is read.
+    """
+    low, knee = advantage(load, prices, 0.0), advantage(load, prices, 1.0)
+    if low <= 0:
+        return 0.0
+    if knee <= 0:  # both pieces of the formula are straight lines
+        return low / (low - knee)
+    slope = knee - advantage(load, prices, 2.0)
+    if slope <= 0 or (found := 1 + knee / slope) > READS_MAX:
+        return None
+    return found
+
+
+def breakeven_shares(load: Workload, prices: Prices, reads_per_write: float) -> tuple[float, ...]:
+    """Update shares per commit at which both types cost the same, ascending; there may be none, one or several."""
+    shares = np.geomspace(max(SHARE_MIN, 1 / max(1.0, load.table.rows)), 1.0, _GRID)
+
+    def gap(share: float) -> float:
+        return advantage(load.at_share(share), prices, reads_per_write)
+
+    gaps = [gap(s) for s in shares]
+    return tuple(
+        _root(gap, float(low), float(high))
+        for low, high, a, b in zip(shares, shares[1:], gaps, gaps[1:], strict=False)
+        if (a > 0) != (b > 0)
+    )
+
+
+def _root(gap: Callable[[float], float], low: float, high: float) -> float:
+    positive = gap(low) > 0
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        if (gap(middle) > 0) == positive:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)

@@ -1,0 +1,106 @@
+"""Prices from measurements: each measurement is work (steps with amounts) and the seconds it took.
+
+The sum of amounts times prices is to equal the seconds; no price is negative. Solved as non-negative least squares of
+the relative errors (Lawson and Hanson's active set), so that short operations count as much as long ones; measurements
+that something else on the machine has disturbed count less (Huber's weights). Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from lakesql.advice.costs import (
+    APPEND,
+    COMMIT,
+    COMPACT,
+    LOOK_UP,
+    MATCH,
+    MERGE,
+    PATCH,
+    REWRITE,
+    SCAN,
+    Price,
+    Prices,
+    Work,
+)
+
+_PARTS = {"time": "times", "file": "files", "chunk": "chunks", "row": "rows", "byte": "bytes"}
+"""Field of a Price to the field of an Amount that it multiplies."""
+
+_ALL = tuple(_PARTS)
+_PRICED = {
+    COMMIT: ("time", "row", "byte"),
+    LOOK_UP: ("file", "row"),
+    REWRITE: _ALL,
+    APPEND: _ALL,
+    SCAN: _ALL,
+    PATCH: ("time", "file", "chunk", "row"),
+    MERGE: _ALL,
+    MATCH: ("row",),
+    COMPACT: _ALL,
+}
+"""What each step can cost; the rest is zero, since another step has the same amount."""
+
+
+_ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Work that was done, and the seconds it took."""
+
+    name: str
+    work: Work
+    seconds: float
+
+
+def prices_of(measurements: Sequence[Measurement]) -> dict[str, Price]:
+    """The prices that explain the measurements best. Steps that none of them takes are left out."""
+    taken = {step for m in measurements for step, _ in m.work}
+    columns = [(step, part) for step, parts in _PRICED.items() if step in taken for part in parts]
+    matrix = np.zeros((len(measurements), len(columns)))
+    for row, one in enumerate(measurements):
+        for step, amount in one.work:
+            for part in _PRICED[step]:
+                matrix[row, columns.index((step, part))] += getattr(amount, _PARTS[part]) / one.seconds
+    scale = np.maximum(matrix.max(axis=0), 1e-300)
+    weights = np.ones(len(measurements))
+    for _ in range(_ROUNDS):
+        found = nonnegative_least_squares(matrix / scale * weights[:, None], weights) / scale
+        errors = np.abs(matrix @ found - 1)
+        limit = max(2 * float(np.median(errors)), 1e-9)
+        weights = np.sqrt(limit / np.maximum(errors, limit))
+    values = dict(zip(columns, found.tolist(), strict=True))
+    return {step: Price(**{f.name: values.get((step, f.name), 0.0) for f in fields(Price)}) for step in taken}
+
+
+def relative_errors(measurements: Sequence[Measurement], prices: Prices) -> np.ndarray:
+    """(predicted - measured) / measured of each measurement."""
+    return np.array([sum(prices[s].of(a) for s, a in m.work) / m.seconds - 1 for m in measurements])
+
+
+def nonnegative_least_squares(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """x >= 0 that makes |matrix x - target| smallest."""
+    count = matrix.shape[1]
+    x = np.zeros(count)
+    free = np.zeros(count, bool)
+    tolerance = 1e-10 * max(1.0, float(np.abs(matrix.T @ target).max()))
+    for _ in range(10 * count):
+        gradient = matrix.T @ (target - matrix @ x)
+        candidates = ~free & (gradient > tolerance)
+        if not candidates.any():
+            break
+        free[int(np.argmax(np.where(candidates, gradient, -np.inf)))] = True
+        while True:
+            trial = np.zeros(count)
+            trial[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
+            if (trial[free] > 0).all():
+                x = trial
+                break
+            blocked = free & (trial <= 0)
+            step = float((x[blocked] / np.maximum(x[blocked] - trial[blocked], 1e-300)).min())
+            x = x + step * (trial - x)
+            free &= x > 1e-14
+            x[~free] = 0
+    return x
