@@ -1,8 +1,7 @@
-"""A table under any sequence of writes, compactions, crashes and reopenings equals a dict (Hypothesis state machine).
+"""A table under any sequence of writes, table services, crashes and reopenings equals a dict (Hypothesis state machine).
 
-Model: (city, id) -> (v, ts) and, on Merge-on-Read with event-time ordering, the ordering value of each tombstone, which
-keeps late inserts out. A copy of the rows is kept per completed instant and compared by time travel. Keys are few, so
-collisions, ties, nulls and late data are the rule.
+Model: (city, id) -> (v, ts). A copy of the rows is kept per completed instant and compared by time travel. Keys are few,
+so collisions, ties, nulls and late data are the rule. A deleted key is free: a row of any ordering value may come.
 """
 
 import contextlib
@@ -58,18 +57,14 @@ class TableMachine(RuleBasedStateMachine):
     def start(self, kind: str, version: int, event: bool, partitioned: bool, index: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="lakesql-machine-"))
         self.path = str(self.folder / "t")
-        self.tombs_count = kind == "mor" and event
         self.index = index
         self.event = event
         self.partitioned = partitioned
         self.fresh = 0
         self.rows: dict[Key, tuple[int | None, int | None]] = {}
-        self.tombs: dict[Key, int | None] = {}
         self.copies: dict[str, dict[Key, tuple[int | None, int | None]]] = {}
-        self.planned: set[Key] = set()  # keys whose tombstones a pending compaction folds away
         self.version = version
         self.is_mor = kind == "mor"
-        self.tombs_at: dict[str, dict[Key, int | None]] = {}
         self.saved: list[str] = []
         ordering = ["ts"] if event else []
         self.table = lakesql.create_table(
@@ -109,33 +104,21 @@ class TableMachine(RuleBasedStateMachine):
         return best
 
     def after_upsert(self, rows: list[tuple[Key, int | None, int | None]]) -> dict[Key, tuple[int | None, int | None]]:
-        result = dict(self.rows)
-        for key, (v, ts) in self.combined(rows).items():
-            stored = self.rows[key][1] if key in self.rows else self.tombs.get(key)
-            known = key in self.rows or (self.tombs_count and stored is not None)
-            if not (self.event and known and order(ts) < order(stored)):
-                result[key] = v, ts
-        return result
+        def late(key: Key, ts: int | None) -> bool:
+            return self.event and key in self.rows and order(ts) < order(self.rows[key][1])
+
+        return self.rows | {key: (v, ts) for key, (v, ts) in self.combined(rows).items() if not late(key, ts)}
 
     def keep(self, instant: str | None, rows: dict[Key, tuple[int | None, int | None]]) -> None:
-        for key in set(self.rows) - set(rows):
-            self.tombs[key] = self.rows[key][1]
-        for key in rows:
-            self.tombs.pop(key, None)
-        self.planned -= set(rows)  # a later delete of it is not in the plan
         self.rows = rows
         if instant is not None:
             self.copies[instant] = dict(rows)
-            self.tombs_at[instant] = dict(self.tombs)
 
     def back_to(self, instant: str | None) -> None:
         """The model as it was after a write; None: before the first one."""
         self.rows = dict(self.copies[instant]) if instant else {}
-        self.tombs = dict(self.tombs_at[instant]) if instant else {}
-        if self.is_mor and any(one.logs for one in self.table.state.slices()):
-            self.compact()  # a compaction that was taken back, or still waits, had its own idea of the tombstones
         for later in [i for i in self.copies if instant is None or i > instant]:
-            del self.copies[later], self.tombs_at[later]
+            del self.copies[later]
 
     @rule(rows=ROWS)
     def upsert(self, rows: list[tuple[Key, int | None, int | None]]) -> None:
@@ -188,7 +171,6 @@ class TableMachine(RuleBasedStateMachine):
         result = self.table.insert_overwrite(self.batch(unique))
         touched = {key[0] for key, _, _ in unique}
         kept = {key: row for key, row in self.rows.items() if key[0] not in touched}
-        self.tombs = {key: ts for key, ts in self.tombs.items() if key[0] not in touched}
         self.rows = kept
         self.keep(result.instant, kept | {key: (v, ts) for key, v, ts in unique})
 
@@ -199,7 +181,7 @@ class TableMachine(RuleBasedStateMachine):
         call=st.integers(1, 40),
     )
     def cluster(self, order: list[str], strategy: str, call: int) -> None:
-        """No row changes, whether the first attempt dies on the way or not; tombstones of logs are gone afterwards."""
+        """No row changes, whether the first attempt dies on the way or not."""
         settings = {clustering.SORT_COLUMNS: ",".join(order)} if order else {}
         settings |= {clustering.LAYOUT: strategy} if order else {}
         con = duckdb.connect()
@@ -208,7 +190,6 @@ class TableMachine(RuleBasedStateMachine):
         with contextlib.suppress(FaultError, LakeError, OSError, duckdb.Error):
             clustering.cluster(con, storage, settings)
         self.table.cluster(order, strategy if order else None)
-        self.tombs = {}
         assert not clustering.pending(self.table.state)
 
     @rule(rows=ROWS, call=st.integers(1, 60), how=st.sampled_from(["before", "after", "torn"]))
@@ -251,25 +232,20 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_mor)
     @rule()
     def compact(self) -> None:
-        """Rows stay; base files keep no tombstones, so a late row of a folded delete comes back to life."""
+        """Rows stay."""
         self.table.compact()
         assert not any(one.logs for one in self.table.state.slices())
-        self.tombs, self.planned = {}, set()
 
     @precondition(lambda self: self.is_mor and self.version >= 8 and not self.table.state.pending_compactions)
     @rule()
     def schedule_compaction(self) -> None:
         """In version 6 a planned group takes no writes, which the other rules would have to know."""
-        if self.table.compact(run=False).instant is not None:
-            self.planned = set(self.tombs)
+        self.table.compact(run=False)
 
     @precondition(lambda self: self.is_mor)
     @rule()
     def run_the_scheduled_compaction(self) -> None:
         self.table.compact(schedule=False)
-        for key in self.planned:
-            self.tombs.pop(key, None)
-        self.planned = set()
 
     @precondition(lambda self: self.is_mor and self.version >= 8)
     @rule()

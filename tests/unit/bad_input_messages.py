@@ -1,6 +1,7 @@
 """The errors of `test_bad_input`: case -> class and whole text. {lake}, {instant} and {file} stand for what differs."""
 
 from lakesql import SQLError, TableError, Unsupported
+from lakesql.sql.settings import _OURS
 
 MESSAGES: dict[str, tuple[type, str]] = {
     "table key_null": (
@@ -464,8 +465,7 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "setting lakesql.nope": (
         SQLError,
-        "setting lakesql.nope is unknown; lakesql has lakesql.merge.duplicates, lakesql.write.retries, "
-        "lakesql.schema.evolve, lakesql.clean.grace.",
+        f"setting lakesql.nope is unknown; lakesql has {', '.join(_OURS[:-1])} and {_OURS[-1]}.",
     ),
     "setting hoodie.sql.insert.mode": (
         Unsupported,

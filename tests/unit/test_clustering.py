@@ -536,7 +536,7 @@ def test_sorting_more_than_the_memory_limit_spills(tmp_path: Path) -> None:
     table = lakesql.create_table(tmp_path / "t", schema, primary_key=["id"])
     with duckdb.connect() as con:
         for part in range(2):
-            text = f"repeat(hash(i * 3 + {part})::VARCHAR, 40)"
+            text = f"repeat(hash(i * 3 + {part})::VARCHAR, 20)"
             rows = f"(i * 2 + {part})::VARCHAR AS id, (hash(i) % 1000)::BIGINT AS a, {text} AS text"
             table.bulk_insert(con.sql(f"SELECT {rows} FROM range(200000) t(i)").to_arrow_table())
     config = {"memory_limit": "250MB", "temp_directory": str(tmp_path / "spill"), "threads": "2"}

@@ -418,7 +418,10 @@ def test_the_trigger_is_asked_when_a_call_names_it(lake):
         ("CALL run_compaction(op => 'no', table => 't')", "use run, schedule, execute or scheduleAndExecute"),
         ("CALL run_compaction(op => 'schedule', table => 't', timestamp => 1)", "draws a new instant"),
         ("CALL run_compaction(table => 't', options => 'x')", "write key=value"),
-        ("CALL run_compaction(table => 't', options => 'hoodie.compaction.strategy=x')", "must be one of LogFileSize"),
+        (
+            "CALL run_compaction(table => 't', options => 'hoodie.compaction.strategy=x')",
+            "must be adaptive or one of LogFileSize",
+        ),
         ("RUN COMPACTION ON t AT 7", "7 is no pending compaction"),
         ("RUN COMPACTION ON t LATER", "unexpected 'LATER'"),
         ("RUN COMPACTION", "Write RUN COMPACTION ON t"),
