@@ -464,8 +464,11 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "setting lakesql.nope": (
         SQLError,
-        "setting lakesql.nope is unknown; lakesql has lakesql.merge.duplicates, lakesql.write.retries and "
-        "lakesql.schema.evolve.",
+        "setting lakesql.nope is unknown; lakesql has lakesql.merge.duplicates, lakesql.write.retries, "
+        "lakesql.schema.evolve, lakesql.compaction.target.read_amplification, lakesql.compaction.target.staleness, "
+        "lakesql.compaction.budget, lakesql.compaction.period, lakesql.compaction.log_read_cost, "
+        "lakesql.compaction.observe_reads, lakesql.compaction.backpressure, lakesql.read_optimized.max_staleness, "
+        "lakesql.read_optimized.on_stale.",
     ),
     "setting hoodie.sql.insert.mode": (
         Unsupported,
