@@ -58,6 +58,11 @@ class Clock:
         self.now += round(seconds * 1000)
 
 
+def rows_of(rows: int) -> np.ndarray:
+    """How many rows each file group has: they differ, so that what a group costs and what its bytes cost can be told apart."""
+    return (np.linspace(0.4, 1.6, GROUPS) * rows).astype(np.int64)
+
+
 class RealTable:
     """A table of GROUPS partitions with one file group each, whose rows have been updated before.
 
@@ -65,7 +70,8 @@ class RealTable:
     """
 
     def __init__(self, folder: Path, rows: int, seed: int, runs: int = 1) -> None:
-        self.rows = rows
+        self.counts = rows_of(rows)
+        self.stride = int(self.counts.max())
         self.rng = np.random.default_rng(seed)
         self.con = duckdb.connect()
         self.clock = Clock(COMMITS + WARM_COMMITS + len(SHARES) * runs + 10)
@@ -79,24 +85,23 @@ class RealTable:
             properties={"hoodie.table.timeline.timezone": "UTC"},
         )
         self.storage = table.state.storage
-        self.write(np.full(GROUPS, rows), "bulk_insert", everything=True)
+        self.write(self.counts, "bulk_insert")
         for _ in range(WARM_COMMITS):
-            self.write(np.full(GROUPS, rows * 2 // 5))
+            self.write(self.counts * 2 // 5)
         self.compact({})
 
-    def write(self, amounts: np.ndarray, operation: str = "upsert", everything: bool = False) -> None:
+    def write(self, amounts: np.ndarray, operation: str = "upsert") -> None:
         """So many different rows of each group, with new values."""
         parts = []
         for group in np.flatnonzero(amounts):
-            count = min(int(amounts[group]), self.rows)
-            ids = np.arange(self.rows) if everything else self.rng.choice(self.rows, count, replace=False)
-            parts.append(ids + group * self.rows)
+            ids = self.rng.choice(self.counts[group], int(amounts[group]), replace=False)
+            parts.append(ids + group * self.stride)
         ids = np.concatenate(parts)
         count = len(ids)
         batch = pa.table(
             {
                 "id": ids,
-                "p": pa.array([f"p{n:02}" for n in ids // self.rows]),
+                "p": pa.array([f"p{n:02}" for n in ids // self.stride]),
                 "name": pa.array([f"name {n}" for n in self.rng.integers(0, 1 << 48, count)]),
                 "amount": self.rng.random(count),
                 "ts": np.full(count, self.clock()),
@@ -142,15 +147,18 @@ class Machine:
     """The cost model with measured constants."""
 
     costs: Costs
-    read_s: float
-    """Of a read, whatever is read."""
+    merging_s: float
+    """Of a read of a table that has logs, and of each group that has some."""
+    merged_s: float
     file_bytes: float
     """Of a log file, and of each record in it."""
     record_bytes: float
 
     def reading(self, world: World) -> float:
         logs = float(world.unmerged.sum()) * self.costs.log_read
-        return self.read_s + self.costs.base_read_s * (float(world.base.sum()) + logs)
+        dirty = int((world.unmerged > 0).sum())
+        merging = (self.merging_s if dirty else 0.0) + self.merged_s * dirty
+        return merging + self.costs.base_read_s * (float(world.base.sum()) + logs)
 
 
 def calibrated(folder: Path, rows: int, runs: int) -> Machine:
@@ -160,24 +168,25 @@ def calibrated(folder: Path, rows: int, runs: int) -> Machine:
     works, works_s, reads, reads_s, records, sizes = [], [], [], [], [], []
     for groups, share in SHARES * runs:
         amounts = np.zeros(GROUPS, np.int64)
-        amounts[table.rng.permutation(GROUPS)[:groups]] = round(rows * share)
+        chosen = table.rng.permutation(GROUPS)[:groups]
+        amounts[chosen] = (table.counts[chosen] * share).astype(np.int64)
         table.write(amounts)
         base, logs = table.sizes()
         touched = logs > 0
         records.append([1.0, amounts.sum() / groups])
         sizes.append(logs.sum() / groups)
-        reads.append([1.0, base.sum(), logs.sum()])
+        reads.append([base.sum(), 1.0, touched.sum(), logs.sum()])
         reads_s.append(table.read())
         works.append([1.0, touched.sum(), base[touched].sum(), logs.sum()])
         works_s.append(table.compact({})[0])
         base, logs = table.sizes()
-        reads.append([1.0, base.sum(), 0.0])
+        reads.append([base.sum(), 0.0, 0.0, 0.0])
         reads_s.append(table.read())
     per_file, per_record = _fit(records, sizes)
-    read_s, base_read, log_read = _fit_reads(reads, reads_s)
+    base_read, merging_s, merged_s, log_read = _fit(reads, reads_s)
     round_s, group_s, base_s, log_s = _fit(works, works_s)
     costs = Costs(round_s, group_s, base_s, log_s, base_read, log_read / base_read)
-    return Machine(costs, read_s, per_file, per_record)
+    return Machine(costs, merging_s, merged_s, per_file, per_record)
 
 
 def _fit(rows: list[list[float]], values: list[float]) -> list[float]:
@@ -193,15 +202,6 @@ def _fit(rows: list[list[float]], values: list[float]) -> list[float]:
             factors[kept] = found
             return [float(f) for f in factors]
         kept.pop(int(np.argmin(found)))
-
-
-def _fit_reads(rows: list[list[float]], values: list[float]) -> tuple[float, float, float]:
-    """(seconds of a read, per base byte, per log byte). The base files of the one table never change their size by much,
-
-    so what a read of them takes is counted as theirs, all of it.
-    """
-    base_s, log_s = _fit([r[1:] for r in rows], values)
-    return 0.0, base_s, log_s
 
 
 # ---------------------------------------------------------------- prediction against measurement
@@ -228,6 +228,7 @@ def predicted(machine: Machine, base: np.ndarray, records: np.ndarray, choose: C
         if chosen:
             compaction_s += machine.costs.planning + sum(machine.costs.compacting(world.group(g)) for g in chosen)
             world.finish(chosen)
+            world.advance(world.now + 1.0)  # the next commit comes after it
     return Totals(world.rewritten, compaction_s, read_s)
 
 
@@ -275,7 +276,7 @@ def checked(rows: int, runs: int) -> tuple[str, list[str]]:
         seed = 10
         for pattern in ("uniform", "zipf", "hot_partition"):
             records = PATTERNS[pattern](np.random.default_rng(3), COMMITS, GROUPS, rows * GROUPS // 20)
-            records = np.minimum(records, rows)
+            records = np.minimum(records, rows_of(rows))
             for name, (choose, settings) in strategies(machine).items():
                 real = []
                 for _ in range(runs):
@@ -310,10 +311,11 @@ def _report(rows: int, runs: int, before: float, machine: Machine, lines: list[s
     head = [
         "# The cost model of compaction against real runs",
         "",
-        f"{GROUPS} file groups of {rows:,} rows, {COMMITS} commits, median of {runs} runs, load average {before:.2f} before "
+        f"{GROUPS} file groups of {rows:,} rows on average, {COMMITS} commits, median of {runs} runs, load average {before:.2f} before "
         f"and {os.getloadavg()[0]:.2f} after. Measured first: a plan {costs.round_s:.3f} s, a file group "
         f"{costs.group_s:.3f} s, base files {1 / max(costs.base_byte_s, 1e-12) / MB:.0f} MB/s, logs "
-        f"{1 / max(costs.log_byte_s, 1e-12) / MB:.0f} MB/s; a log record {machine.record_bytes:.0f} bytes, reading a log byte "
+        f"{1 / max(costs.log_byte_s, 1e-12) / MB:.0f} MB/s; a read that merges {machine.merging_s:.3f} s and "
+        f"{machine.merged_s:.3f} s per group; a log record {machine.record_bytes:.0f} bytes, reading a log byte "
         f"{costs.log_read:.2f} times a base byte.",
         "",
         "| replay | figure | predicted | measured | off by |",

@@ -178,7 +178,7 @@ def _trigger(text: str) -> str:
 def _strategy(text: str) -> str:
     name = text.rsplit(".", 1)[-1]
     if name not in STRATEGIES and name != ADAPTIVE:
-        raise ValueError(f"must be {ADAPTIVE} or one of {', '.join(STRATEGIES)}")
+        raise ValueError(f"must be one of {', '.join(STRATEGIES)}, {ADAPTIVE}")
     return name
 
 
