@@ -5,25 +5,27 @@ its storage is said and the next round tries again; a failure of the first round
 heal. Ctrl-C and the SIGTERM of a process manager end it between two steps of the service, whose own clean-up runs.
 """
 
-import re
 import signal
 import time
 from collections.abc import Callable
 
 from lakesql.errors import CommitConflict, LakeError
+from lakesql.write.values import duration
 
 WAIT_S = 5.0
 ONCE_WAITS = 12
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 
 def seconds_of(text: str) -> float:
     """`90s`, `10m`, `2h`, `1d` or a number of seconds. LakeError for anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip().lower())
-    if match is None or float(match[1]) <= 0:
+    plain = text.strip()
+    try:
+        milliseconds = duration(plain + "s" if plain.replace(".", "", 1).isdigit() else plain)
+    except ValueError:
+        milliseconds = 0
+    if milliseconds <= 0:
         raise LakeError(f"{text!r} is no length of time; write for example 90s, 10m, 2h or 1d.")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    return milliseconds / 1000
 
 
 def keep(

@@ -73,18 +73,27 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)", re.I)
+_PART = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)\b\s*", re.I
+)
+_CLOCK = re.compile(r"(\d+):([0-5]\d):([0-5]\d(?:\.\d+)?)\s*")
 
 
 def duration(text: str) -> int:
-    """Milliseconds of a duration such as '10 minutes', '30s' or '1.5 hours'; '0' needs no unit."""
-    if text == "0":
-        return 0
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError("must be a duration such as '10 minutes', '30 s' or '1 hour'")
-    unit = match[2].lower()
-    return int(float(match[1]) * _UNITS_MS["ms" if unit.startswith(("ms", "mil")) else unit[0]])
+    """Milliseconds of a span of time: '10 minutes', '30s', '1 day 2 hours', '01:30:00'; '0' needs no unit. ValueError else."""
+    at, total = 0, 0.0
+    while at < len(text) and text != "0":
+        if part := _PART.match(text, at):
+            unit = part[2].lower()
+            total += float(part[1]) * _UNITS_MS["ms" if unit.startswith(("ms", "mil")) else unit[0]]
+        elif part := _CLOCK.match(text, at):
+            total += (int(part[1]) * 3600 + int(part[2]) * 60 + float(part[3])) * 1000
+        else:
+            break
+        at = part.end()
+    if text != "0" and (at == 0 or at < len(text)):
+        raise ValueError("must be a span of time such as '30s', '15 minutes' or '2 hours'")
+    return round(total)
 
 
 def aliased(settings: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:

@@ -322,7 +322,7 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "sql staleness": (
         SQLError,
-        "max_staleness = 'soon', on_stale = 'error': must be a span of time such as '15 minutes' or '2 hours'.",
+        "max_staleness = 'soon', on_stale = 'error': must be a span of time such as '30s', '15 minutes' or '2 hours'.",
     ),
     "sql staleness_as_of": (
         SQLError,
