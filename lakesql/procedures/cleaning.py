@@ -97,9 +97,9 @@ def _show_cleans_metadata(call: Call) -> Rows:
                 **_clean_row(instant, completed, record),
                 "partition_path": part["partitionPath"],
                 "policy": part["policy"],
-                "delete_path_patterns": ", ".join(part["deletePathPatterns"]),
-                "success_delete_files": ", ".join(part["successDeleteFiles"]),
-                "failed_delete_files": ", ".join(part["failedDeleteFiles"]),
+                "delete_path_patterns": len(part["deletePathPatterns"]),
+                "success_delete_files": len(part["successDeleteFiles"]),
+                "failed_delete_files": len(part["failedDeleteFiles"]),
                 "is_partition_deleted": part.get("isPartitionDeleted"),
             }
             for instant, completed, record in _cleans(call)
@@ -315,17 +315,17 @@ PROCEDURES = (
     ),
     Procedure(
         "show_cleans_metadata",
-        "The completed cleans, one row per partition with the files removed.",
+        "The completed cleans, one row per partition with the numbers of files removed.",
         columns(
             **_CLEAN_COLUMNS,
             partition_path="text",
             policy="text",
-            delete_path_patterns="text",
-            success_delete_files="text",
-            failed_delete_files="text",
+            delete_path_patterns="int",
+            success_delete_files="int",
+            failed_delete_files="int",
             is_partition_deleted="bool",
             time_taken_in_millis="long",
-            total_files_deleted="long",
+            total_files_deleted="int",
         ),
         _show_cleans_metadata,
         _SHOWN,
@@ -349,7 +349,6 @@ PROCEDURES = (
         columns(
             commit_time="text",
             state_transition_time="text",
-            action="text",
             total_bytes_written="long",
             total_files_added="long",
             total_files_updated="long",
