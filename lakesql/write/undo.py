@@ -95,8 +95,10 @@ def refuse_living(state: TableState, instant: Instant, clock: Clock) -> None:
 
 def is_clustering(state: TableState, instant: Instant) -> bool:
     """Version 6 gives clusterings and overwrites one name; only a clustering has a plan."""
+    if instant.action != "replacecommit":
+        return False
     name = instant_file_name(instant.requested, instant.action, REQUESTED, state.config.layout)
-    if instant.action != "replacecommit" or not (info := state.instant_files.get(name)) or not info.size_bytes:
+    if not (info := state.instant_files.get(name)) or not info.size_bytes:
         return False
     return state.plan(instant, name).get("clusteringPlan") is not None
 
