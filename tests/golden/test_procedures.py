@@ -68,6 +68,8 @@ def has_nothing_to_show(name: str, table: lakesql.Table) -> bool:
         return not any(isinstance(f, LogFile) for f in state.files)
     if name.startswith("show_commit_"):
         return not state.timeline.completed_writes()
+    if name == "show_compaction":
+        return not state.config.is_mor
     if name in ("show_rollback_detail", "undo_last"):
         return True
     return name == "repair_deduplicate" and not (state.files and state.config.meta_fields)
