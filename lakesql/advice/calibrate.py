@@ -49,7 +49,7 @@ class _Size:
 
     groups: int
     rows: int  # per file group
-    texts: int  # text columns besides key, time and two numbers
+    extra: int  # columns besides key, time and two numbers: two texts, a number, and so on
 
     @property
     def all_rows(self) -> int:
@@ -242,7 +242,7 @@ def _chosen(size: _Size, share: float, part: float, seed: int) -> np.ndarray:
 
 
 def _rows(size: _Size, numbers: np.ndarray, moment: int) -> pa.Table:
-    """Rows by number: a key in no order, a time, two numbers, texts of which every second repeats."""
+    """Rows by number: a key in no order, a time, two numbers, then texts that repeat, texts that do not, numbers."""
     draw = np.random.default_rng(moment)
     count = len(numbers)
     keys = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -252,7 +252,7 @@ def _rows(size: _Size, numbers: np.ndarray, moment: int) -> pa.Table:
         "quantity": pa.array(draw.integers(0, 1000, count)),
         "amount": pa.array(draw.random(count).round(4)),
     }
-    for number in range(size.texts):
-        values = draw.integers(0, 10**9 if number % 2 else 3000, count)
-        columns[f"text_{number}"] = pa.array(values).cast(pa.string())
+    for number in range(size.extra):
+        values = pa.array(draw.integers(0, 10**9 if number % 3 else 3000, count))
+        columns[f"extra_{number}"] = values if number % 3 == 2 else values.cast(pa.string())
     return pa.table(columns)

@@ -24,7 +24,7 @@ STEPS = {
     REWRITE: "base files written anew by a Copy-on-Write commit; file groups, rows and bytes of these",
     APPEND: "log files written by a Merge-on-Read commit; log files, rows and bytes of these",
     SCAN: "base files read; file groups, rows and bytes of the table",
-    PATCH: "rows of base files left out for those of the logs, at every read; file groups and rows with a log",
+    PATCH: "base rows left out for those of the logs, at every read; file groups with a log, rows and bytes of these",
     MERGE: "log files decoded and merged, at the first read; log files, columns of file groups with a log, rows and bytes of the logs",
     MATCH: "base rows met by the records of logs, at the first read; rows of file groups with a log",
     COMPACT: "base files written anew by a compaction; file groups, rows and bytes of these",

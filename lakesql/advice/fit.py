@@ -35,7 +35,7 @@ _PRICED = {
     REWRITE: _ALL,
     APPEND: _ALL,
     SCAN: _ALL,
-    PATCH: ("time", "file", "chunk", "row"),
+    PATCH: _ALL,
     MERGE: _ALL,
     MATCH: ("row",),
     COMPACT: _ALL,
