@@ -60,6 +60,9 @@ class _Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default command in front of arguments that name none."""
         first = args[0] if args else ""
+        near = get_close_matches(first, _COMMANDS, 1)
+        if len(args) > 1 and near and first not in self.commands and not first.startswith("-"):
+            raise LakeError(f"{first} is no command. Did you mean {near[0]}?")
         if first not in self.commands and first not in (
             "--help",
             "--version",

@@ -260,7 +260,7 @@ class Table:
         `strategy`: 'linear', 'z-order' or 'hilbert'; `settings` have Hudi's names. Plans a clustering and runs it, and what
         else is pending. [] when there is nothing to do.
         """
-        if isinstance(order, str):
+        if not isinstance(order, list | tuple) or not all(isinstance(name, str) for name in order):
             raise SQLError(f"{self.path}: order={order!r}: give a list of columns.")
         given = {clustering.SORT_COLUMNS: ",".join(order)} if order else {}
         given |= {clustering.LAYOUT: strategy} if strategy is not None else {}

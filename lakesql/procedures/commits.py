@@ -242,7 +242,7 @@ def _short(time: str | None) -> str | None:
 
 def _compare(call: Call) -> Rows:
     ours, theirs = load(call.resolve(call["table"])), load(call.resolve(call["path"]))
-    mine, other = (sorted(i.requested for i in s.timeline.completed_writes()) for s in (ours, theirs))
+    mine, other = (sorted(i.requested for i in s.history.completed_writes()) for s in (ours, theirs))
     newest, newest_there = (times[-1] if times else "0" for times in (mine, other))
     behind = newest_there > newest
     ahead = [t for t in (other if behind else mine) if t > min(newest, newest_there)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from lakesql.errors import LakeError
+from lakesql.errors import LakeError, SQLError
 from lakesql.format import log
 from lakesql.format.files import BaseFile, FileSlice, LogFile, file_slices
 from lakesql.format.timeline import WRITE_ACTIONS, Timeline, instant_millis
@@ -324,6 +324,8 @@ CHECKS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
 
 
 def _doctor(call: Call) -> Rows:
+    if (call["table"] is None) == (call["path"] is None):
+        raise SQLError("CALL doctor: give table => 'name' or path => 'folder', one of them.")
     storage = open_storage(call["path"]) if call["table"] is None else call.resolve(call["table"])
     for one in examine(call.con, storage, call.clock):
         yield {"severity": one.severity, "check": one.check, "finding": one.what, "command": one.command}

@@ -78,6 +78,7 @@ def _named(state: TableState, text: str) -> list[str]:
 # ---------------------------------------------------------------- copies
 def _copy_to_view(call: Call) -> Rows:
     name, con = quote(call["view_name"]), _user(call)
+    _require_no_view_of_a_table(call["view_name"], con)
     replaces = " OR REPLACE" if call["replace"] else ""
     temporary = "" if call["global"] else " TEMP"
     try:
@@ -87,6 +88,19 @@ def _copy_to_view(call: Call) -> Rows:
             f"CALL copy_to_temp_view: {_first_line(error)} With replace => true an old view goes."
         ) from error
     yield {"status": 0}
+
+
+def _require_no_view_of_a_table(name: str, con: duckdb.DuckDBPyConnection) -> None:
+    """SQLError when the copy would hide a Hudi table: reads would see the copy, and writes go to the table."""
+    sql = (
+        "SELECT 1 FROM duckdb_views() WHERE lower(view_name) = lower($1) AND database_name <> 'temp' "
+        "AND contains(sql, 'hudi_')"
+    )
+    if con.execute(sql, [name]).fetchall():
+        raise SQLError(
+            f"CALL copy_to_temp_view: view_name => {name!r} is the name of a Hudi table, or of a view of one, which the "
+            "copy would hide. Choose another name."
+        )
 
 
 def _copy_to_table(call: Call) -> Rows:

@@ -124,6 +124,7 @@ def _undo_last(call: Call) -> pa.Table:
     totals = dict(counted)
     change = names["change"]
     cases = " ".join(f"WHEN {literal(word)} THEN {literal(shown)}" for word, shown in _RESTORED.items())
+    limit = call["limit"]
     total = " ".join(f"WHEN {literal(word)} THEN {count}" for word, count in sorted(totals.items()))
     row = ", ".join(
         f"CASE WHEN {change} = {literal(diff.REMOVED)} THEN {names['old']}.{quote(c)} ELSE {quote(c)} END AS {quote(c)}"
@@ -132,8 +133,15 @@ def _undo_last(call: Call) -> pa.Table:
     found: pa.Table = call.con.sql(
         f"SELECT {literal(instant.requested)} AS {names['instant']}, CASE {change} {cases} END AS {change}, "
         f"CAST(CASE {change} {total or 'WHEN NULL THEN 0'} END AS BIGINT) AS {names['total']}, {row}, "
-        f"{names['old']}, {names['columns']} FROM ({sql}) ORDER BY 2 DESC LIMIT {int(call['limit'])}"
+        f"{names['old']}, {names['columns']} FROM ({sql}) ORDER BY 2 DESC"
+        + (f" LIMIT {int(limit)}" if limit is not None and limit >= 0 else "")
     ).to_arrow_table()
+    if not totals:
+        word = f"no row changes: it is a {instant.action}"
+        columns_ = [[instant.requested], [word], [0], *([None] for _ in found.column_names[3:])]
+        found = pa.table(
+            [pa.array(v, f.type) for v, f in zip(columns_, found.schema, strict=True)], schema=found.schema
+        )
     if not call["dry_run"]:
         rollback.rollback(call.storage, call.settings, instant.requested, call.clock)
     return found

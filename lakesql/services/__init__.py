@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 
 import duckdb
 
-from lakesql.errors import LakeError
 from lakesql.services import (
     adaptive_rounds,
     adaptive_settings,
@@ -65,6 +64,6 @@ def maintain(
     for due in AFTER_WRITE:
         try:
             notes += due(con, storage, settings, clock)
-        except (LakeError, OSError, duckdb.Error) as error:
+        except Exception as error:  # whatever it is, it is no failed write
             notes.append(f"The write is complete; a table service after it failed and is tried again later: {error}")
     return tuple(notes)

@@ -72,6 +72,8 @@ class Freshness:
 
 def lag_text(seconds: float) -> str:
     """A span of time for people: the two largest units that count."""
+    if 0 < seconds < 1:
+        return f"{max(1, round(seconds * 1000))} ms"
     left = round(seconds)
     parts: list[str] = []
     for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
@@ -284,8 +286,8 @@ def plan_read_optimized(state: TableState, as_of: str | None, asked: Demand, now
         note = f"{what}{limit}. CALL run_compaction(op => 'scheduleAndExecute', path => '{state.path}') cures it."
         return plan, replace(last, note=note, warn=True)
     raise TableError(
-        f"{what}{limit}. CALL run_compaction(op => 'scheduleAndExecute', path => '{state.path}') brings it up to date; "
-        f"or read the snapshot, or set {ON_STALE} to snapshot or warn."
+        f"{what}{limit}. Compact it (CALL run_compaction(op => 'scheduleAndExecute', path => '{state.path}'), or "
+        f"lakesql compact {state.path}), read the snapshot, or set {ON_STALE} to snapshot or warn."
     )
 
 

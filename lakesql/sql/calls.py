@@ -28,6 +28,7 @@ def call(session: Session, statement: CallStatement) -> pa.Table:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         session.require_no_transaction(f"CALL {procedure.name}")
         session.instance.release(session.owner)
+        session.last_result = None  # the procedure may write; what wrote before is not the last any more
     table, settings = None, dict(session.settings)
     if procedure.of_table:
         table = (

@@ -3,6 +3,8 @@
 Which procedures are ours is asked here; every other CALL is DuckDB's.
 """
 
+from difflib import get_close_matches
+
 from lakesql.procedures import PROCEDURES
 from lakesql.procedures.help import ABSENT
 from lakesql.sql.cursor import Cursor, string_value
@@ -11,6 +13,7 @@ from lakesql.sql.nodes import Call, Text
 from lakesql.table.names import literal
 
 _SCHEMAS = {"system", "main", "spark_catalog"}
+_NEAR = 0.85  # no function of DuckDB is that close to a procedure
 _NAMING = ("=>", ":=", "=")
 
 
@@ -20,7 +23,12 @@ def call(cursor: Cursor) -> Call | None:
     if cursor.peek().name.lower() in _SCHEMAS and cursor.peek(1).text == ".":
         cursor.at += 2
     name = cursor.peek().name.lower()
-    if cursor.peek(1).text != "(" or (name not in PROCEDURES and name not in ABSENT):
+    if cursor.peek(1).text != "(":
+        return None
+    if name not in PROCEDURES and name not in ABSENT:
+        near = get_close_matches(name, PROCEDURES, 1, _NEAR)
+        if near:
+            cursor.fail(f"there is no procedure {name}; did you mean {near[0]}?")
         return None
     if name in ABSENT:
         cursor.refuse(f"CALL {name}", ABSENT[name])

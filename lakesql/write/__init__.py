@@ -52,7 +52,7 @@ from lakesql.write.settings import WriteConfig, parse_settings
 from lakesql.write.sizing import file_sizes
 from lakesql.write.slices import job, write_targets
 from lakesql.write.stream import rows_of
-from lakesql.write.tag import NOTHING, Tagged, ordering_columns, tag_batch
+from lakesql.write.tag import NOTHING, Tagged, ignored_slices, ordering_columns, tag_batch
 from lakesql.write.transaction import Transaction
 from lakesql.write.undo import undo_dead_writes
 from lakesql.write.verbs import VERBS, Verb, action_of, looks_up, rules_of, verb_of
@@ -305,7 +305,9 @@ def _planned(road: _Road, now: TableState, basis: TableState | None, observe: Ob
     touched |= {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
     refuse_pending(layout, touched)
     if basis is not None:
-        commit.refuse_overlap(basis, now, touched)
+        # A row that loses here was computed from a stored row that may have changed since.
+        met = {slices[n].group for n in ignored_slices(road.con, tagged)}
+        commit.refuse_overlap(basis, now, touched | met)
     if road.batch.numbered:
         tagged = with_moves(road.con, tagged, now.path)
     if observe is not None:

@@ -133,6 +133,14 @@ def _searched(con: Connection, plan: ReadPlan, batch: Batch, index: Index) -> li
     return may_hold(con, plan, numbers, index.everywhere) if prunes else numbers
 
 
+def ignored_slices(con: Connection, tagged: Tagged) -> list[int]:
+    """Numbers of the slices that hold a key of a row that changes nothing."""
+    if not (tagged.looked_up and tagged.rows_ignored):
+        return []
+    sql = f"SELECT DISTINCT slice_no FROM {FATE} WHERE fate = {IGNORED} AND slice_no IS NOT NULL"
+    return [n for (n,) in con.execute(sql).fetchall()]
+
+
 def ordering_columns(plan: ReadPlan) -> list[str]:
     """Names of the ordering values in `__lakesql_fate`."""
     return [f"ord_{i}" for i in range(len(plan.view.ordering_fields()))]
