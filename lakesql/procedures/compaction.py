@@ -10,7 +10,8 @@ _SCHEDULE, _EXECUTE, _BOTH = "schedule", "execute", "scheduleandexecute"
 
 
 def _run(call: Call) -> Rows:
-    op = {"run": _BOTH}.get(call["op"].lower(), call["op"].lower())
+    given = (call["op"] or "run").lower()
+    op = {"run": _BOTH}.get(given, given)
     if op not in (_SCHEDULE, _EXECUTE, _BOTH):
         raise SQLError(f"CALL run_compaction: op => {call['op']!r}: use run, schedule, execute or scheduleAndExecute.")
     instants = _instants(call)

@@ -37,6 +37,9 @@ class CleanConfig:
     grace_ms: int = 0
 
 
+_HOURS_MAX = 876_000  # a hundred years
+
+
 def parse_clean(settings: Mapping[str, str]) -> CleanConfig:
     """The typed form of the settings; TableError names a value that a setting cannot have."""
     return parsed(CleanConfig, _BY_FIELD, aliased(settings, ALIASES))
@@ -54,11 +57,18 @@ def _trigger(text: str) -> str:
     return text.upper()
 
 
+def _hours(text: str) -> int:
+    hours = size(1)(text)
+    if hours > _HOURS_MAX:
+        raise ValueError(f"must be at most {_HOURS_MAX}")
+    return hours
+
+
 _BY_FIELD: dict[str, tuple[str, Parse]] = {
     "automatic": ("hoodie.clean.automatic", flag),
     "policy": (POLICY, _policy),
     "commits": (RETAINED_COMMITS, size(1)),
-    "hours": (RETAINED_HOURS, size(1)),
+    "hours": (RETAINED_HOURS, _hours),
     "versions": (RETAINED_VERSIONS, size(1)),
     "trigger": (TRIGGER, _trigger),
     "trigger_commits": (TRIGGER_COMMITS, size(1)),

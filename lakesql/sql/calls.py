@@ -23,6 +23,8 @@ def call(session: Session, statement: CallStatement) -> pa.Table:
     """The rows of a procedure. SQLError for arguments that do not fit, and what the procedure raises."""
     procedure = PROCEDURES[statement.procedure]
     arguments = _evaluated(session, procedure, bind(procedure, statement.arguments))
+    if procedure.of_table and arguments.get("table") is None and arguments.get("path") is None:
+        raise SQLError(f"CALL {procedure.name}: the table is NULL; give table => 'name' or path => 'folder'.")
     if procedure.changes(arguments):
         if session.read_only:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")

@@ -146,6 +146,11 @@ class TableState:
         for instant in sorted(self.timeline.completed_writes(), key=lambda i: i.requested, reverse=True):
             if (as_of is None or instant.requested <= as_of) and (text := self.commit(instant).extra.get(key)):
                 return text
+        if as_of is None or self.timeline.start is None or as_of >= self.timeline.start:
+            return None
+        for archived in sorted(self.archived.values(), key=lambda a: a.instant.requested, reverse=True):
+            if archived.instant.requested <= as_of and archived.metadata and (text := archived.metadata.extra.get(key)):
+                return text
         return None
 
     def commit(self, instant: Instant) -> CommitMetadata:
@@ -399,8 +404,30 @@ def load_head(storage: Storage) -> TableState:
         )
     files, _ = storage.list(timeline_folder(config))
     named = {f.path.rsplit("/", 1)[-1]: f for f in files}
-    timeline = Timeline.from_file_names(named, config.layout, {n: f.modified_ms for n, f in named.items()})
-    return TableState(storage, config, timeline, (), named)
+    state = TableState(storage, config, timeline_of(config, named), (), named)
+    return replace(state, timeline=_without_restored(state))
+
+
+def timeline_of(config: TableConfig, named: Mapping[str, FileInfo]) -> Timeline:
+    """Every instant that the files of the timeline folder name, those that a pending restore takes back among them."""
+    return Timeline.from_file_names(named, config.layout, {n: f.modified_ms for n, f in named.items()})
+
+
+def _without_restored(state: TableState) -> Timeline:
+    """The timeline without the writes that a pending restore takes back: its plan is what makes them go.
+
+    Until the restore has completed their files vanish one by one, and no state in between need be whole.
+    """
+    gone: set[str] = set()
+    for restore in state.timeline.pending("restore"):
+        name = f"{restore.requested}.restore.requested"
+        if name in state.instant_files and state.instant_files[name].size_bytes:
+            gone |= {str(info["commitTime"]) for info in state.plan(restore, name)["instantsToRollback"]}
+    if not gone:
+        return state.timeline
+    writes = ("commit", "deltacommit", "replacecommit")
+    kept = (i for i in state.timeline.instants if i.requested not in gone or i.completed_action not in writes)
+    return replace(state.timeline, instants=tuple(kept))
 
 
 def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:

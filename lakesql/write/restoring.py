@@ -1,7 +1,7 @@
 """Carrying a restore out: every instant after a savepoint is taken back, newest first (hudi-format 9.7).
 
-All instants are unpublished before the first file goes, so that whoever reads meanwhile sees the table as of one of
-these instants, and never a part of it. The inner rollbacks have no action of their own; what they did is in the
+From the moment the plan is there, lakesql reads the table as of the savepoint (`table.state`). Other readers know no
+plan: for them all instants are unpublished before the first file goes, newest first. The inner rollbacks have no action of their own; what they did is in the
 metadata of the restore. A crash leaves a pending restore with the plan; the next writer finishes it from there.
 
 Not here: which instants go, and whether they may (`services.restore`).
@@ -12,7 +12,7 @@ from typing import Any
 
 from lakesql.format.metadata import encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant, instant_file_name
-from lakesql.table.state import TableState
+from lakesql.table.state import TableState, timeline_of
 from lakesql.write.takeback import (
     RollbackPlan,
     erase_instant,
@@ -48,7 +48,8 @@ def finish(state: TableState, restore: str, later: Later) -> int:
     plan = state.plan(_restore(state, restore), f"{restore}.restore.requested")
     infos = [(str(info["commitTime"]), str(info["action"])) for info in plan["instantsToRollback"]]
     state.storage.put_if_absent(_path(state, restore, INFLIGHT), b"")
-    there = {i.requested: i for i in state.timeline.instants if _is_write(i)}
+    every = timeline_of(state.config, state.instant_files).instants  # a state leaves out what a restore takes back
+    there = {i.requested: i for i in every if _is_write(i)}
     found = [there[requested] for requested, _ in infos if requested in there]
     groups = {i.requested: groups_of(state, i) for i in found}
     for instant in found:

@@ -1,10 +1,13 @@
 """Procedures and services at their edges: savepoints beside clusterings, names that would hide tables, slips of the pen."""
 
+import shutil
+
 import pytest
 
 import lakesql
 from lakesql.services import AFTER_WRITE, maintain
-from lakesql.storage import open_storage
+from lakesql.storage import LocalStorage, open_storage
+from tests.faulty import FaultError, FaultyStorage
 
 
 @pytest.fixture
@@ -69,3 +72,66 @@ def test_the_result_of_an_older_statement_is_gone_after_a_procedure_that_writes(
     con.sql("INSERT INTO a VALUES (3, 3)")
     con.sql("CALL truncate_table('m')")
     assert con.last_result is None
+
+
+@pytest.mark.parametrize("call", ["run_clean(table => NULL)", "show_commits(table => NULL)", "doctor(table => NULL)"])
+def test_a_table_that_is_null_is_refused(con, call):
+    with pytest.raises(lakesql.SQLError, match="give table => 'name' or path => 'folder'"):
+        con.sql(f"CALL {call}")
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_restore_that_dies_leaves_the_rows_of_the_savepoint_or_all(tmp_path, version):
+    """Cleaning has taken the files of the writes in between, so no state but these two is whole."""
+    con = lakesql.connect(warehouse=tmp_path)
+    con.sql(f"SET hoodie.write.table.version = {version}")
+    con.sql(
+        "CREATE TABLE t (id INT, v INT) USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.clean.commits.retained' = '1')"
+    )
+    con.sql("INSERT INTO t VALUES (1, 1)")
+    con.sql("CALL create_savepoint('t')")
+    for v in (5, 6, 7):
+        con.sql(f"UPDATE t SET v = {v}")
+    con.sql("CALL run_clean(table => 't', retain_commits => 1)")
+    seen = set()
+    for call in range(1, 100):
+        path = tmp_path / "copies" / str(call)
+        shutil.copytree(tmp_path / "t", path)
+        storage = FaultyStorage(LocalStorage(path), 0, "after")
+        table = lakesql.Table(storage)
+        storage.fail_at = len(storage.calls) + call
+        try:
+            table.restore()
+            done = True
+        except FaultError:
+            done = False
+        again = lakesql.open_table(path)
+        rows = again.read(columns=["id", "v"]).read_all().to_pylist()
+        assert rows in ([{"id": 1, "v": 7}], [{"id": 1, "v": 1}])
+        seen.add(rows[0]["v"])
+        again.upsert([{"id": 2, "v": 2}])
+        found = again.read(columns=["id", "v"]).read_all().to_pylist()
+        assert sorted(r["v"] for r in found) == sorted([rows[0]["v"], 2])
+        if done:
+            break
+    assert done
+    assert seen == {1, 7}
+
+
+def test_time_travel_keeps_its_columns_when_its_commit_is_archived(con):
+    con.sql(
+        "MERGE WITH SCHEMA EVOLUTION INTO a USING (SELECT 2 AS id, 2 AS v, 7 AS x) s ON a.id = s.id WHEN NOT MATCHED THEN INSERT *"
+    )
+    instant = con.last_result.instant
+    for v in range(4):
+        con.sql(f"UPDATE a SET v = {v + 10} WHERE id = 1")
+    read = f"SELECT id, v, x FROM a VERSION AS OF '{instant}' WHERE id = 2"
+    assert con.sql(read).fetchall() == [(2, 2, 7)]
+    con.sql("CALL archive_commits(table => 'a', min_commits => 2, max_commits => 3, retain_commits => 1)")
+    assert instant not in {r[0] for r in con.sql("SELECT instant FROM hudi_timeline('a')").fetchall()}
+    assert con.sql(read).fetchall() == [(2, 2, 7)]
+
+
+def test_hours_to_retain_have_a_limit(con):
+    with pytest.raises(lakesql.TableError, match="must be at most 876000"):
+        con.sql("SET hoodie.clean.hours.retained = '99999999999'")
