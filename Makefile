@@ -60,7 +60,7 @@ demo: $(VENV)/.demo ## create, merge, query and check a sample table end to end
 	@$(BIN)/lakesql demo
 
 ifeq ($(LAKESQL_SPARK),required)
-test: $(VENV)/.test spark ## all tests without a JVM, under 5 minutes; LAKESQL_SPARK=required adds slow tests and Spark
+test: $(VENV)/.test spark ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests and Spark
 	$(PYTEST) -q -n auto -m "not spark"
 	LAKESQL_SPARK=required $(PYTEST) -m spark tests/interop
 else

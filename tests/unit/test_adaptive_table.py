@@ -247,7 +247,7 @@ def test_the_command_decides_by_targets(mor):
     run = CliRunner().invoke
     done = run(app, ["compact", path, "--adaptive", "--target-read-amplification", "1000"], catch_exceptions=False)
     assert "adaptive: compact nothing" in done.output
-    arguments = ["--adaptive", "--target-staleness", "1 microsecond", "--budget", "0.9"]
+    arguments = ["--adaptive", "--target-staleness", "1 ms", "--budget", "0.9"]
     done = run(app, ["compact", path, *arguments], catch_exceptions=False)
     assert "adaptive: compact 1 of 1 file group" in done.output
     assert "compact: compaction" in done.output
@@ -299,7 +299,7 @@ def test_a_write_goes_on_when_compaction_has_met_the_target(mor):
     thread = threading.Thread(target=compacting)
     thread.start()
     try:
-        notes = written(t, **{STALE: "1 microsecond", PRESSURE: "60"}).notes
+        notes = written(t, **{STALE: "1 ms", PRESSURE: "60"}).notes
     finally:
         stop.set()
         thread.join()

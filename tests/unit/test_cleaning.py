@@ -337,7 +337,7 @@ def test_the_grace_keeps_what_readers_of_other_processes_may_still_need(new_tabl
     assert table.clean(**keep(1), **{"lakesql.clean.grace": "10 minutes"}) == []
     assert len(bases(table)) == 5
     assert table.clean(**keep(1), **{"lakesql.clean.grace": "0"}) != []
-    with pytest.raises(TableError, match="duration"):
+    with pytest.raises(TableError, match="span of time"):
         table.clean(**{"lakesql.clean.grace": "soon"})
 
 

@@ -420,7 +420,7 @@ def test_the_trigger_is_asked_when_a_call_names_it(lake):
         ("CALL run_compaction(table => 't', options => 'x')", "write key=value"),
         (
             "CALL run_compaction(table => 't', options => 'hoodie.compaction.strategy=x')",
-            "must be adaptive or one of LogFileSize",
+            "must be one of LogFileSize",
         ),
         ("RUN COMPACTION ON t AT 7", "7 is no pending compaction"),
         ("RUN COMPACTION ON t LATER", "unexpected 'LATER'"),
