@@ -126,9 +126,7 @@ def test_settings_take_class_names_with_and_without_package():
     package = "org.apache.hudi.table.action.compact.strategy."
     for name in STRATEGIES:
         assert parse_config({"hoodie.compaction.strategy": package + name}).strategy == name
-    with pytest.raises(
-        TableError, match=r"hoodie\.compaction\.strategy = 'Mine': must be one of LogFileSizeBased"
-    ):
+    with pytest.raises(TableError, match=r"hoodie\.compaction\.strategy = 'Mine': must be one of LogFileSizeBased"):
         parse_config({"hoodie.compaction.strategy": "Mine"})
     with pytest.raises(TableError, match=r"trigger\.strategy = 'NEVER': must be one of NUM_COMMITS"):
         parse_config({"hoodie.compact.inline.trigger.strategy": "NEVER"})
