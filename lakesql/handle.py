@@ -249,7 +249,7 @@ class Table:
             return result
         cur = self._con.cursor()
         make_utc(cur)
-        notes = maintain(cur, self._storage, {**self.state.config.properties, **settings})
+        notes = maintain(cur, self._storage, self._with_own(settings))
         return replace(result, notes=(*result.notes, *notes))
 
     def cluster(
@@ -285,11 +285,11 @@ class Table:
         `settings` as of every write, e.g. `**{"hoodie.clean.commits.retained": "2"}`. Raises CommitConflict when
         another clean or another engine is at work.
         """
-        return clean(self._storage, {**self.state.config.properties, **settings})
+        return clean(self._storage, self._with_own(settings))
 
     def archive(self, **settings: str) -> list[str]:
         """Move old instants to the archive when the active timeline is too long; those moved, oldest first."""
-        return archive(self._storage, {**self.state.config.properties, **settings})
+        return archive(self._storage, self._with_own(settings))
 
     def compact(
         self,
@@ -313,7 +313,7 @@ class Table:
         """
         cur = self._con.cursor()
         make_utc(cur)
-        chosen = {**self.state.config.properties, **settings}
+        chosen = self._with_own(settings)
         if strategy is not None:
             chosen[STRATEGY] = strategy
         storage, due = self._storage, compaction.asks_trigger(settings)

@@ -115,10 +115,7 @@ class TableState:
                     f"{self.path}: there was no table yet as of {as_of}; its first commit is {first}. Give that "
                     "instant or a later time."
                 )
-            for archived in sorted(self.archived.values(), key=lambda a: a.instant.requested, reverse=True):
-                text = archived.metadata.extra.get("schema") if archived.metadata else None
-                if text and (as_of is None or archived.instant.requested <= as_of):
-                    break
+            text = self._archived_extra(as_of, "schema")
         if not text:
             raise TableError(
                 f"{self.path}: no commit carries a schema and hoodie.properties has no hoodie.table.create.schema. "
@@ -148,8 +145,12 @@ class TableState:
                 return text
         if as_of is None or self.timeline.start is None or as_of >= self.timeline.start:
             return None
+        return self._archived_extra(as_of, key)
+
+    def _archived_extra(self, as_of: str | None, key: str) -> str | None:
         for archived in sorted(self.archived.values(), key=lambda a: a.instant.requested, reverse=True):
-            if archived.instant.requested <= as_of and archived.metadata and (text := archived.metadata.extra.get(key)):
+            metadata = archived.metadata if as_of is None or archived.instant.requested <= as_of else None
+            if metadata and (text := metadata.extra.get(key)):
                 return text
         return None
 
@@ -425,8 +426,7 @@ def _without_restored(state: TableState) -> Timeline:
             gone |= {str(info["commitTime"]) for info in state.plan(restore, name)["instantsToRollback"]}
     if not gone:
         return state.timeline
-    writes = ("commit", "deltacommit", "replacecommit")
-    kept = (i for i in state.timeline.instants if i.requested not in gone or i.completed_action not in writes)
+    kept = (i for i in state.timeline.instants if i.requested not in gone or i.completed_action not in WRITE_ACTIONS)
     return replace(state.timeline, instants=tuple(kept))
 
 

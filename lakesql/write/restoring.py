@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lakesql.format.metadata import encode_record
-from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant, instant_file_name
+from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, WRITE_ACTIONS, Instant, instant_file_name
 from lakesql.table.state import TableState, timeline_of
 from lakesql.write.takeback import (
     RollbackPlan,
@@ -91,7 +91,7 @@ def _info(instant: Instant) -> dict[str, str]:
 
 
 def _is_write(instant: Instant) -> bool:
-    return instant.completed_action in ("commit", "deltacommit", "replacecommit")
+    return instant.completed_action in WRITE_ACTIONS
 
 
 def _restore(state: TableState, restore: str) -> Instant:
