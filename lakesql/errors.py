@@ -6,7 +6,12 @@
     |-- TableError            the table, its schema, its data or the rows given do not fit the request
     |-- SQLError              a statement is malformed or refers to something unknown
     |-- CommitConflict        surely not committed; nothing was changed, a retry is safe
-    `-- CommitUnknown         the outcome of the commit is not known; look at the timeline, delete nothing
+    |   `-- IngestConflict    another run of the same ingestion moved its offsets first
+    |-- CommitUnknown         the outcome of the commit is not known; look at the timeline, delete nothing
+    `-- IngestError           an ingestion cannot go on: brokers, registry, offsets
+        |-- JobError          a job file or its settings are wrong
+        |-- IngestionRunning  another run of the same ingestion holds its lock
+        `-- TooManyBadRecords more records than allowed cannot be decoded
 
 and one warning, StaleReadWarning.
 
@@ -40,6 +45,26 @@ class CommitConflict(LakeError):
 
 class CommitUnknown(LakeError):
     """The outcome of a commit is not known. Look at the timeline; delete nothing."""
+
+
+class IngestConflict(CommitConflict):
+    """Another run of the same ingestion moved its offsets first. Nothing was committed."""
+
+
+class IngestError(LakeError):
+    """An ingestion cannot go on: brokers, registry, offsets. Stored offsets have not moved past what is stored."""
+
+
+class JobError(IngestError):
+    """A job file or a setting of an ingestion is wrong; raised before anything is read."""
+
+
+class IngestionRunning(IngestError):
+    """Another run of the same ingestion holds its lock."""
+
+
+class TooManyBadRecords(IngestError):
+    """More records of a partition than allowed cannot be decoded. Nothing of it was committed."""
 
 
 class StaleReadWarning(UserWarning):
