@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from lakesql.ingest.model import Target
 from lakesql.ingest.reading import Reading
-from lakesql.ingest.setting_keys import FILES
+from lakesql.ingest.setting_keys import FILES, KEYS
 
 TABLE = "lakesql.table."
 _APPEND = "hoodie.streamer.source.kafka.append.offsets"
@@ -26,6 +26,7 @@ _TASK_BUILDERS = {
     "ParquetDataWriterBuilder": "parquet",
     "ParquetHdfsDataWriterBuilder": "parquet",
 }
+_NAMESPACE = "gobblin.kafka.extract.allowTableTypeAndNamspaceCustomization"
 _TARGET_KEYS = {"data.publisher.type", "data.publisher.final.dir", "writer.fs.uri"}
 
 
@@ -42,8 +43,10 @@ def target_of(read: Reading, given: Target | None, unused: dict[str, str]) -> Ta
     else:
         found = _files(read, target)
         idle = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) and name != _APPEND]
-        idle += ["lakesql.operation", "lakesql.partition.by"]
+        idle += ["lakesql.operation", "lakesql.partition.by", "lakesql.spool.dir"]
         why = "of Hudi tables; this job writes files"
+    if read.given("extract.table.name"):
+        unused["extract.table.name"] = "of single topics, in dataset.specific.props"
     unused.update({name: why for name in idle if read.given(name) and name not in unused})
     return found
 
@@ -90,18 +93,14 @@ def _hudi(read: Reading, target: Target) -> Target:
 
 def _files(read: Reading, target: Target) -> Target:
     layout, form = _layout(read)
-    newer = read.given("writer.partitioner.class")
-    left = {*_TARGET_KEYS, "writer.builder.class", "writer.partitioner.class", "extract.table.name"}
     options: dict[str, str] = {}
     for key in FILES:
-        if key.name in left or (
-            newer and key.name in ("writer.partition.level", "writer.partition.pattern") and not read.given(key.name)
-        ):
-            continue
-        if (value := read.text(key.name)) is not None:
-            read(key.name)
-            options[key.name] = value.lower() if key.closed and key.name != "writer.destination.type" else value
+        read(key.name)
+        if read.given(key.name) and key.name not in ("data.publisher.final.dir", "writer.fs.uri", "extract.table.name"):
+            options[key.name] = str(read.text(key.name))
     options |= {"lakesql.files.layout": layout, "writer.output.format": form}
+    if read("writer.file.path.type") != "tablename" and not read(_NAMESPACE):
+        options["extract.namespace"] = str(KEYS["extract.namespace"].default)
     if read(_APPEND):
         options[_APPEND] = "true"
     if layout == "time" and not read.given("writer.partition.timezone"):
@@ -131,7 +130,8 @@ def _layout(read: Reading) -> tuple[str, str]:
         read.notes.append(
             f"data.publisher.type = {publisher}: this class is not known and is taken for BaseDataPublisher."
         )
-    by_time = builder in _TIME_BUILDERS or publisher.startswith("TimePartitioned") or bool(partitioner)
+    unnamed = not builder and not publisher and any(name.startswith("writer.partition.") for name in read.settings)
+    by_time = unnamed or builder in _TIME_BUILDERS or publisher.startswith("TimePartitioned") or bool(partitioner)
     return chosen or ("time" if by_time else "task"), named or form or "avro"
 
 
