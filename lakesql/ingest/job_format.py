@@ -39,8 +39,6 @@ def format_of(read: Reading, given: Format | None) -> Format:
     options = {
         key.name: str(read.text(key.name)) for key in FORMAT if key.name not in _CHOOSING and read.given(key.name)
     }
-    for name in options:
-        read(name)
     for name, value in read.settings.items():
         if name.startswith((FIXED, REGISTRY)) and name not in _CHOOSING and name not in OLDER:
             read.check_closed(name, value)
@@ -104,7 +102,7 @@ def _check(read: Reading, found: Format) -> None:
         fixed = "lakesql.avro.schema" in options or any(name.startswith(FIXED) for name in options)
         if found.wire == "none" and not fixed:
             raise read.missing(
-                "lakesql.schema", f"Avro without a frame needs a fixed schema. Set it, or {FIXED}<topic>."
+                "lakesql.avro.schema", f"Avro without a frame needs a fixed schema. Set it, or {FIXED}<topic>."
             )
         if found.wire != "none" and not found.registry:
             raise read.missing(

@@ -95,7 +95,6 @@ def _files(read: Reading, target: Target) -> Target:
     layout, form = _layout(read)
     options: dict[str, str] = {}
     for key in FILES:
-        read(key.name)
         if read.given(key.name) and key.name not in ("data.publisher.final.dir", "writer.fs.uri", "extract.table.name"):
             options[key.name] = str(read.text(key.name))
     options |= {"lakesql.files.layout": layout, "writer.output.format": form}

@@ -71,6 +71,9 @@ def job_of(
         **_tasks(read),
         **_commits(read),
     )
+    for setting in KEYS:
+        if read.given(setting) and setting not in unused:
+            read(setting)  # also what this job has no use for must be a value
     _notes_of(read, client, job)
     if unknown:
         read.notes.append(_unknown_text(unknown))
@@ -88,7 +91,6 @@ def _offsets(read: Reading, client: ClientSettings) -> dict[str, Any]:
         )
     if read("hoodie.streamer.source.kafka.enable.failOnDataLoss") and not read.given("reset.on.offset.out.of.range"):
         reset = "fail"
-    read("lakesql.bootstrap.added.partitions")
     isolation = read("isolation.level")
     if client.isolation and not read.given("isolation.level"):
         isolation = read.parse(KEYS["isolation.level"], client.isolation)
@@ -109,7 +111,6 @@ def _tasks(read: Reading) -> dict[str, Any]:
         functions[kind] = read(key) if chosen == "CUSTOM" else None
         if chosen == "CUSTOM" and functions[kind] is None:
             raise read.missing(key, f"kafka.workunit.{kind}.type = CUSTOM needs a Python function as module:function.")
-    read("kakfa.source.avgFetchTimeCap")
     return {
         "packer": packer,
         "packer_function": functions["packer"],

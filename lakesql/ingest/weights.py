@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lakesql.errors import JobError
-from lakesql.ingest.functions import function_of
+from lakesql.ingest.functions import called
 from lakesql.ingest.model import Job, Range, State, TopicPartition
 
 FLOOR_MS, CAP_MS = 0.01, 100.0
@@ -59,7 +59,7 @@ def weights(job: Job, at: Sequence[TopicPartition], records: npt.NDArray[np.int6
 
 def custom_weights(job: Job, ranges: Sequence[Range], stored: State) -> list[float]:
     """What the person's function says, checked: one finite number of at least 0 for each range."""
-    found = function_of(job.estimator_function, FUNCTION)(tuple(ranges), stored)
+    found = called(job.estimator_function, FUNCTION, tuple(ranges), stored)
     try:
         numbers = [float(weight) for weight in found]
     except (TypeError, ValueError) as error:
