@@ -5,6 +5,7 @@ A statement gives the target itself; then the settings only add their options.
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
@@ -27,28 +28,38 @@ _TASK_BUILDERS = {
     "ParquetHdfsDataWriterBuilder": "parquet",
 }
 _NAMESPACE = "gobblin.kafka.extract.allowTableTypeAndNamspaceCustomization"
-_TARGET_KEYS = {"data.publisher.type", "data.publisher.final.dir", "writer.fs.uri"}
 
 
 def target_of(read: Reading, given: Target | None, unused: dict[str, str]) -> Target:
     """The target with its options; settings of the other kind of target are added to `unused`."""
     target = given or _named(read)
+    if given or read.given("lakesql.into"):
+        placed = ("data.publisher.final.dir", "writer.fs.uri", *(("lakesql.into",) if given else ()))
+        why = "the statement says where rows go" if given else "lakesql.into says where rows go"
+        _leave(read, placed, why, unused)
     if target.kind == "hudi":
         found = _hudi(read, target)
-        idle, why = (
-            [key.name for key in FILES if key.name not in _TARGET_KEYS or given],
+        of_table = ("data.publisher.type", "data.publisher.final.dir", "writer.fs.uri")
+        _leave(
+            read,
+            [key.name for key in FILES if key.name not in of_table],
             "of files; this job writes a Hudi table",
+            unused,
         )
-        idle = [name for name in idle if name != "extract.table.name"]
-    else:
-        found = _files(read, target)
-        idle = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) and name != _APPEND]
-        idle += ["lakesql.operation", "lakesql.partition.by", "lakesql.spool.dir"]
-        why = "of Hudi tables; this job writes files"
-    if read.given("extract.table.name"):
-        unused["extract.table.name"] = "of single topics, in dataset.specific.props"
-    unused.update({name: why for name in idle if read.given(name) and name not in unused})
-    return found
+        return found
+    _leave(read, ["extract.table.name"], "of single topics, in dataset.specific.props", unused)
+    own = ("lakesql.operation", "lakesql.partition.by", "lakesql.spool.dir")
+    hudi = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) and name != _APPEND]
+    _leave(read, [*hudi, *own], "of Hudi tables; this job writes files", unused)
+    return _files(read, target)
+
+
+def _leave(read: Reading, names: Sequence[str], why: str, unused: dict[str, str]) -> None:
+    """Settings that this job has no use for, whichever of their spellings is written."""
+    for name in names:
+        for spelling in (name, *(KEYS[name].older if name in KEYS else ())):
+            if read.given(spelling):
+                unused.setdefault(spelling, why)
 
 
 def _named(read: Reading) -> Target:

@@ -36,7 +36,10 @@ class _Group:
 
     @property
     def order(self) -> tuple[float, str, int]:
-        return -self.weight, self.ranges[0].topic, min(r.partition for r in self.ranges)
+        first = self.ranges[0]
+        if len(self.ranges) == 1:
+            return -self.weight, first.topic, first.partition
+        return -self.weight, first.topic, min(r.partition for r in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)

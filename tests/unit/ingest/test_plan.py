@@ -177,6 +177,13 @@ def test_single_topics_follow_their_own_settings() -> None:
     assert [r.low for r in plan.ranges] == [0, 50]
 
 
+def test_partitions_added_to_a_known_topic_may_start_at_their_first_record() -> None:
+    spans: Spans = {"t": {0: (0, 5), 1: (0, 50)}, "u": {0: (0, 50)}}
+    assert [r.low for r in planned(spans, state({"t:0": 5})).ranges] == [5, 50, 50]
+    some = {"lakesql.bootstrap.added.partitions": "earliest"}
+    assert [r.low for r in planned(spans, state({"t:0": 5}), settings=some).ranges] == [5, 0, 50]
+
+
 def test_bootstrap_skip_leaves_partitions_out_and_says_so() -> None:
     plan = planned({"t": {0: (0, 50)}}, bootstrap="skip")
     assert (plan.ranges, plan.unknown) == ((), {})

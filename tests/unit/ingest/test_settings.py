@@ -416,6 +416,31 @@ def test_unused_settings_are_listed_with_the_reason() -> None:
     assert "MapReduce" in found.unused["mr.job.root.dir"] or "cluster" in found.unused["mr.job.root.dir"]
 
 
+def test_settings_of_the_other_kind_of_target_are_unused() -> None:
+    table = read_all({"lakesql.into": "t", "writer.file.pathType": "default", "writer.deflate.level": "not looked at"})
+    assert set(table.unused) == {
+        "data.publisher.final.dir",
+        "writer.file.pathType",
+        "writer.file.path.type",
+        "writer.deflate.level",
+    }
+    files = read_all({"hoodie.parquet.max.file.size": "1", "lakesql.table.type": "mor", "extract.table.name": "x"})
+    assert set(files.unused) == {"hoodie.parquet.max.file.size", "lakesql.table.type", "extract.table.name"}
+    given = job_of(BASE | {"lakesql.into": "t"}, target=Target("files", "/own"))
+    assert set(given.unused) == {"data.publisher.final.dir", "lakesql.into"}
+    assert given.job.target.path == "/own"
+
+
+def test_what_is_accepted_and_does_something_else_is_noted() -> None:
+    found = read_all(
+        {"group.id": "g", "job.lock.type": "gobblin.runtime.locks.ZookeeperBasedJobLock", "job.template": "x"}
+    )
+    assert found.job.client["group.id"] == "g"
+    assert any("group.id" in note and "never taken" in note for note in found.notes)
+    assert any("job.lock.type" in note for note in found.notes)
+    assert "templates" in found.unused["job.template"]
+
+
 def test_unknown_settings_are_listed_and_near_ones_named() -> None:
     found = read_all({"topic.whitlist": "a", "something": "1", "mr.job.max.mapper": "3"})
     assert found.unknown == {
