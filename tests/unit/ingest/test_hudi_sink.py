@@ -528,6 +528,32 @@ def test_quarantine_has_the_raw_bytes_and_is_named_by_its_commit(tmp_path):
     assert quarantine_table(str(path)).num_rows == 2
 
 
+def test_row_without_a_record_key_goes_to_the_quarantine_and_stops_nothing(tmp_path):
+    path = tmp_path / "t"
+    topics = {ONE: [record(1, 10), ("lost", {"id": None, "v": 7}), ("x", BAD), record(2, 20)]}
+    done = run(sink(path), topics)
+    assert "1 records without a record key went to the quarantine" in said(done)
+    assert rows_of(path) == [(1, 10), (2, 20)]
+    bad, lost = quarantine_table(str(path)).to_pylist()
+    assert (bad["_offset"], bad["stage"]) == (2, "decode")
+    assert (lost["_offset"], lost["stage"], lost["_key"], lost["_value"]) == (1, "key", b"lost", b'{"id":null,"v":7}')
+    assert sink(path).stored().partitions[TopicPartition(*ONE)].quarantined == 2
+
+
+def test_row_without_a_record_key_behind_a_select_is_an_error(tmp_path):
+    topics = {ONE: [record(1, 10), ("lost", {"id": None, "v": 7})]}
+    with pytest.raises(TableError, match="the record key is NULL or empty"):
+        run(sink(tmp_path / "t", job(tmp_path / "t", select="SELECT id, v FROM kafka")), topics)
+    assert sink(tmp_path / "t").stored() == State("orders")
+
+
+def test_columns_of_the_table_are_a_hint_for_decoders(tmp_path):
+    assert sink(tmp_path / "t").columns() is None
+    run(sink(tmp_path / "t"), {ONE: [record(1, 10)]})
+    want = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    assert sink(tmp_path / "t").columns() == want
+
+
 def test_run_of_bad_records_alone_moves_the_offsets(tmp_path):
     path = tmp_path / "t"
     topics = {ONE: [record(1, 10)]}
