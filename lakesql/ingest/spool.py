@@ -83,7 +83,7 @@ class Spool:
                 f"{parent}: no folder for the records of a run can be made there ({error.strerror}). Set "
                 "lakesql.spool.dir to a folder on a disk with room."
             ) from error
-        self._lock_file = FileLock(self.folder / _LOCK)
+        self._lock_file = FileLock(self.folder / _LOCK, thread_local=False)
         self._lock_file.acquire(timeout=10)
         self._guard = threading.Lock()
         self._kinds: dict[str, _Kind] = {}

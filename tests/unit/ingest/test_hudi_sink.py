@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import lakesql
 from lakesql.errors import IngestConflict, IngestError, JobError, TableError
@@ -375,8 +377,8 @@ def test_tombstones_alone_delete(tmp_path):
     topics = {ONE: [record(1, 10), record(2, 20)]}
     run(sink(path), topics)
     topics[ONE].append(("1", None))
-    for given in (job(path), job(path, select="SELECT id, v FROM kafka")):
-        run(sink(path, given), topics)
+    for asked in (job(path), job(path, select="SELECT id, v FROM kafka")):
+        run(sink(path, asked), topics)
         assert rows_of(path) == [(2, 20)]
 
 
@@ -731,3 +733,44 @@ def test_decoded_batch_without_rows_is_no_harm(tmp_path):
     done = load_.commit(after(target.stored(), units({ONE: [0, 0]}, target.stored()), {ONE: [(None, {})] * 2}, "r"))
     assert done.commit is not None
     assert next_of(target) == {"o:0": 2}
+
+
+# ---------------------------------------------------------------- against a model
+
+
+@st.composite
+def histories(draw):
+    """Records of two partitions with keys of their own, cut into runs; None is a tombstone."""
+    steps = st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9)))
+    logs = [draw(st.lists(steps, max_size=14)) for _ in range(2)]
+    runs = draw(st.integers(1, 4))
+    return [[sorted(draw(st.lists(st.integers(0, len(log)), min_size=runs, max_size=runs))) for log in logs], logs]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=histories(), batch=st.integers(1, 5), type_=st.sampled_from(["cow", "mor"]), partitioned=st.booleans())
+def test_table_is_what_the_log_says_however_it_is_cut(tmp_path_factory, history, batch, type_, partitioned):
+    cuts, logs = history
+    path = tmp_path_factory.mktemp("t") / "t"
+    by = ("city",) if partitioned else ()
+    given_ = job(path, properties={"type": type_, "primaryKey": "id"}, partition_by=by)
+    topics = {}
+    for n, log in enumerate(logs):
+        keys = [(f"{n + 1}{k}", v) for k, v in log]
+        topics["o", n] = [(k, None if v is None else {"id": int(k), "v": v, "city": f"c{k}"}) for k, v in keys]
+    model = {}
+    done = [0, 0]
+    for run_ in range(len(cuts[0])):
+        high = [cuts[n][run_] for n in (0, 1)]
+        run(sink(path, given_), {at: topics[at][: high[at[1]]] for at in topics}, batch=batch)
+        for n in (0, 1):
+            for key, value in topics["o", n][done[n] : high[n]]:
+                if value is None:
+                    model.pop(int(key), None)
+                else:
+                    model[int(key)] = value["v"]
+        done = high
+        if path.exists():
+            assert rows_of(path) == sorted(model.items(), key=repr)
+        else:
+            assert not model
