@@ -143,7 +143,15 @@ class Batch:
         found = []
         for number, later in enumerate((True, False)):
             self._kafka(tombstones.as_rows(columns, later))
-            found.append(tombstones.deletes_sql(self.con, table, self._selected(), number, notes))
+            try:
+                found.append(tombstones.deletes_sql(self.con, table, self._selected(), number, notes))
+            except duckdb.Error as error:
+                text = " ".join(str(error).split("\n\nLINE ")[0].split())
+                raise JobError(
+                    f"{self.path}: AS SELECT cannot run over tombstones: {text}. They are rows with NULL in every column "
+                    "that is not of the key; a run without other rows knows the columns of the key and of the table. "
+                    "Nothing was committed. Correct the SELECT, or give the columns in the format."
+                ) from error
         return live, found[0], found[1]
 
     def _keyed(self, live: str, table: TableState, notes: list[str]) -> str:

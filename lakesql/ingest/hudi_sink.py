@@ -237,6 +237,8 @@ class HudiLoad:
             operation = sink.operation(table)
             rows, table = batch.rows_sql(table, operation, notes)
             replays = self._before is None
+            if replays and (lost := bad.rows + (batch.unkeyed.num_rows if batch.unkeyed is not None else 0)):
+                notes.append(f"{lost} records could not be decoded; a replay keeps no quarantine.")
             return write(
                 con,
                 table,
