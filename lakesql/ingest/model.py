@@ -310,6 +310,7 @@ class Plan:
     ranges   all of them, sorted: those that are read, and empty ones that carry an offset on
     tasks    the ranges with something to read, packed
     carried  partitions with a stored offset that are not read in this run, why
+    unknown  partitions without a stored offset whose offsets could not be had, why; they have no range and stay new
     notes    sentences for the person: what is skipped, lost, unknown
     """
 
@@ -317,6 +318,7 @@ class Plan:
     ranges: tuple[Range, ...]
     tasks: tuple[Task, ...]
     carried: Mapping[TopicPartition, str] = field(default_factory=dict)
+    unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
