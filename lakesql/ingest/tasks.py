@@ -211,7 +211,8 @@ class TaskRun:
             group.done |= one.done
             group.failed.update(one.failed)
             if tallies:
-                for number, batch in split(one.batch, self._unit_of).items():
+                parts = {0: one.batch} if len(self._units) == 1 else split(one.batch, self._unit_of)
+                for number, batch in parts.items():
                     if self._live(number):
                         group.batches.setdefault(number, []).append(batch)
         return group
