@@ -1,6 +1,6 @@
 """One run of an ingestion, from the lock to the report.
 
-    with assemble(job, con) as parts:                 # lakesql.ingest.parts: the real client, sinks and decoders
+    with assemble(job, con) as parts:  # lakesql.ingest.assembly: the real client, sinks and decoders
         report = run(job, parts)
     report.exit_code, report_lines(report)
 
