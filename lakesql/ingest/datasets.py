@@ -142,7 +142,7 @@ def as_lake_error(error: Exception, what: str) -> LakeError:
     if isinstance(error, LakeError):
         return error
     wrapped = IngestError(
-        f"{what}: {type(error).__name__}: {error}. Nothing of it was committed; a later run starts there."
+        f"{what}: {type(error).__name__}: {error}. No offset moved past what is stored; the next run goes on there."
     )
     wrapped.__cause__ = error
     return wrapped

@@ -161,8 +161,8 @@ class TaskRun:
                 continue
             if limit:
                 track.stop = "limit"
-                self.judge(track, final=True)
-            else:
+            self.judge(track, final=True)
+            if not limit and not track.failed:
                 self._fail(track, IngestError(f"{track.at}: reading ended at offset {track.next} of {track.range.high} "
                                               "without a reason. Run again; the next run goes on there."))  # fmt: skip
         if limit and cut:

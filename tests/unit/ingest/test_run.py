@@ -631,3 +631,19 @@ def test_a_decoder_of_a_person_counts_into_the_scope_of_its_task():
     assert report.metrics["mine"] == 22
     scopes = {(row["scope"], row["value"]) for row in metrics.table().to_pylist() if row["name"] == "mine"}
     assert scopes == {("task-0", 17.0), ("task-1", 5.0), ("j", 22.0)}
+
+
+@pytest.mark.parametrize("policy", ["full", "successful", "partial"])
+def test_a_reader_that_ends_without_a_reason_fails_its_partitions_and_loses_nothing(policy):
+    source, sink = broker(), FakeSink()
+
+    class Ending(FakeClient):
+        def read(self, *args):
+            yield next(super().read(*args))
+
+    report = run(job(commit_policy=policy), parts(Ending(source), sink))
+    assert report.exit_code == 3
+    assert any("reading ended at offset" in one.stop for one in report.partitions)
+    consistent(source, sink)
+    assert run(job(), parts(FakeClient(source), sink)).exit_code == 0
+    assert len(sink.rows) == 22
