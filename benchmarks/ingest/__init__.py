@@ -1,0 +1,1 @@
+"""Benchmarks of Kafka ingestion: `client` is what the Kafka client alone hands over, the line others are held against."""
