@@ -110,7 +110,8 @@ def _closed(source: Iterator[Fetched]) -> AbstractContextManager[object]:
 def cut(fetched: Fetched, rows: int) -> tuple[Fetched, Fetched]:
     """Two parts, the first with so many records; each with the positions that belong to it.
 
-    A partition with records in the second part stands, after the first, at the first of these.
+    A partition with records in the second part stands, after the first, at the first of these; a jump of its position
+    beyond them comes after them.
     """
     batch = fetched.batch
     head, tail = batch.slice(0, rows), batch.slice(rows)
@@ -118,6 +119,7 @@ def cut(fetched: Fetched, rows: int) -> tuple[Fetched, Fetched]:
     before: dict[TopicPartition, Position] = {}
     for at, position in fetched.positions.items():
         before[at] = Position(cuts[at], position.leader_epoch) if at in cuts else position
+    jumped = {at: offset for at, offset in fetched.moved.items() if offset <= cuts.get(at, offset)}
     after = {at: position for at, position in fetched.positions.items() if at in cuts}
     return (
         replace(
@@ -126,12 +128,14 @@ def cut(fetched: Fetched, rows: int) -> tuple[Fetched, Fetched]:
             positions=before,
             done=fetched.done - cuts.keys(),
             failed={at: why for at, why in fetched.failed.items() if at not in cuts},
+            moved=jumped,
         ),
         Fetched(
             tail,
             after,
             fetched.done & cuts.keys(),
             {at: why for at, why in fetched.failed.items() if at in cuts},
+            {at: offset for at, offset in fetched.moved.items() if at not in jumped},
         ),
     )
 
