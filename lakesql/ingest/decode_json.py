@@ -15,6 +15,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import duckdb
 import numpy as np
@@ -41,6 +42,7 @@ from lakesql.ingest.wire import frames
 COLUMNS = "lakesql.json.columns"
 SAMPLE_ROWS = 10_000
 _SHOWN = 80
+_opening = threading.Lock()
 
 _TAKEN = {
     "integer": ("BIGINT", "UBIGINT"),
@@ -126,19 +128,17 @@ class JsonValues:
             raise JobError(f"lakesql.json.unknown.keys={keep!r}: expected 'ignore' or 'keep'.")
         self._rest = options.get("lakesql.json.rest.column", "_rest") if keep == "keep" and part == "value" else None
         self._unwrap = unwrap or envelope is not None
-        self._con = duckdb.connect(":memory:", config={"threads": 1})
-        self._con.execute("SET TimeZone = 'UTC'")
+        self._con = connection()
         self._queries: dict[str, _Query] = {}
-        self._loaded = False
 
     @staticmethod
     def types_of(text: str) -> pa.Schema:
         """The Arrow types of a list of SQL columns."""
-        with duckdb.connect(":memory:") as con:
+        with connection() as con:
             columns = columns_of_sql(con, text, "lakesql.key.columns")
-            con.execute("SET TimeZone = 'UTC'")
             nulls = ", ".join(f"CAST(NULL AS {c.type.sql}) AS {quoted(c.name)}" for c in columns)
-            return con.sql(f"SELECT {nulls}").to_arrow_table().schema
+            schema: pa.Schema = con.sql(f"SELECT {nulls}").to_arrow_table().schema
+            return schema
 
     def close(self) -> None:
         self._con.close()
@@ -331,6 +331,20 @@ class JsonValues:
             place = query.places[(first or 1) - 1]
             shown = found["shown"][first - 1] if first and first <= len(found["shown"]) else _value(found["j"], place)
             bad.add(row, "type", f"{place.name}: {place.type.sql} cannot hold {_short(shown)}")
+
+
+@cache
+def _instance() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:", config={"threads": 1})
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """A connection for one decoder. All share one empty DuckDB in memory (opening one costs more than a batch), and
+    each runs in the thread that calls it."""
+    with _opening:
+        con = _instance().cursor()
+    con.execute("SET TimeZone = 'UTC'").fetchall()
+    return con
 
 
 def _short(shown: object) -> str:
