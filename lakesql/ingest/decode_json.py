@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from lakesql.errors import IngestError, JobError
 from lakesql.format.words import Mask
-from lakesql.ingest.decoded import Bad, Part, Rows, finer, refuse_reserved
+from lakesql.ingest.decoded import Bad, Part, Rows, finer, one_array, refuse_reserved
 from lakesql.ingest.json_types import (
     Column,
     Place,
@@ -357,8 +357,7 @@ def _first_wrong(query: _Query, columns: pa.Table, types: pa.ChunkedArray, lenie
     """For each document the number of the first of `plain` that its column cannot hold; their count: it is no object;
     -1: all is well."""
     count, rows = len(query.plain), columns.num_rows
-    lists = types.combine_chunks()
-    lists = lists if isinstance(lists, pa.Array) else pa.concat_arrays(lists.chunks)
+    lists = one_array(types)
     parsed = np.asarray(lists.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     coded = lists.flatten().dictionary_encode()
     names = [*coded.dictionary.to_pylist(), "NULL"]  # a missing key is as good as null
@@ -395,8 +394,7 @@ def _arrays(columns: pa.Table, query: _Query) -> Iterator[pa.Array]:
         top = next(place, None)
         if top is None:
             return  # the column of what has none
-        array = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
-        for number, one in enumerate(below(array, top.type)):
+        for number, one in enumerate(below(one_array(column), top.type)):
             if number:
                 next(place)
             yield one
