@@ -73,8 +73,8 @@ __all__ = [
 ]
 
 
-Guard = Callable[[TableState], None]
-"""Looks at a table once more before a write touches it; raising refuses the write."""
+Guard = Callable[[TableState], Mapping[str, str] | None]
+"""Looks at a table once more before a write touches it; raising refuses the write. May give more extraMetadata."""
 
 
 def new_file_id() -> str:
@@ -190,8 +190,7 @@ def _write_once(
             batch = materialise(con, state, given, rules, settings)
             with locked(state.storage, config.lock_wait_ms / 1000):
                 now, zone, notes = _fresh(state, config, clock)
-                if guard is not None:
-                    guard(now)
+                extra = {**extra, **((guard and guard(now)) or {})}
                 found = frozenset(partitions)
                 road = _Road(
                     con, verb, config, index, rules, batch, found, extra, clock, zone, ids, notes, changed, even_empty
