@@ -184,7 +184,9 @@ class FileLoad(Load):
         name = f"part.task_{quote(self._job.name, safe=' ')}_{self._before.number + 1:010d}_{unit.group}{part}"
         with self._guard:
             self._files += 1
-            staged = f"{manifest.staging(self._job.name)}/{self._files:08d}"
+            # What another run left must not be taken for a file of this one, nor of the commit before.
+            own_name = f"{self._before.number + 1:010d}-{quote(self._run, safe=' ')}"
+            staged = f"{manifest.staging(self._job.name)}/{own_name}/{self._files:08d}"
         final = "/".join(p for p in (own.path, folder, name) if p)
         return own.open(self._storage.create(staged), schema, unit.topic), staged, final
 
