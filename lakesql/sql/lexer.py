@@ -8,10 +8,11 @@ kind. A quote or comment that does not end becomes one token of kind `open`, so 
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakesql.errors import SQLError
+from lakesql.ingest.secrets import is_secret, without_secrets
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -33,6 +34,8 @@ _TOKEN = re.compile(
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _KINDS = {"escaped": "string", "dollar": "string", "other": "op"}
+
+_ASSIGNING = ("=", "=>", ":=", ":", ">")
 
 IDENTIFIERS = ("word", "quoted", "backtick")
 
@@ -134,6 +137,8 @@ def line_and_column(text: str, position: int) -> tuple[int, int]:
 def error_at(message: str, text: str, position: int) -> SQLError:
     """A SQLError that ends with line, column and the line itself, marked."""
     line, column = line_and_column(text, position)
+    if may_hold_secrets(text):
+        message, text = without_secrets(message), _starred(text)
     shown = text.split("\n")[line - 1].rstrip()
     if len(shown) > 160:
         cut = max(0, column - 80)
@@ -141,3 +146,38 @@ def error_at(message: str, text: str, position: int) -> SQLError:
     return SQLError(
         f"{message}\nline {line}, column {line_and_column(text, position)[1]}:\n  {shown}\n  {' ' * (column - 1)}^"
     )
+
+
+def may_hold_secrets(text: str) -> bool:
+    """Whether a script has, or is almost, a statement whose options are those of a Kafka client."""
+    upper = text.upper()
+    return "INGEST" in upper or "KAFKA" in upper
+
+
+def secret_spans(words: Sequence[Token]) -> list[tuple[int, int]]:
+    """Where the values of settings stand that are secrets, also in a statement that is malformed there."""
+    found = []
+    for place, token in enumerate(words):
+        if without_secrets(token.text) != token.text:
+            found.append((token.start, token.end))
+        if token.kind == "op" or not is_secret(token.text):
+            continue
+        if token.kind == "open":
+            found.append((token.start, token.end))
+            continue
+        at = place + 1
+        while at < len(words) and words[at].kind == "op" and words[at].text in _ASSIGNING:
+            at += 1
+        if at < len(words) and words[at].kind != "op" and (at > place + 1 or words[at].kind in ("string", "open")):
+            last = at
+            while last + 1 < len(words) and words[last + 1].start == words[last].end and words[last + 1].text not in ",)":
+                last += 1
+            found.append((words[at].start, words[last].end))
+    return found
+
+
+def _starred(text: str) -> str:
+    """The text with a star for each character of a secret, so that places stay what they are."""
+    for start, end in secret_spans(tokens(text)):
+        text = text[:start] + re.sub(r"[^\n]", "*", text[start:end]) + text[end:]
+    return text
