@@ -1,5 +1,6 @@
 # Every command a person or CI runs on this repository; `make help` lists them. Each target that needs an environment makes
-# it first: .venv (the package and its test tools) and .venv-spark (pyspark and the Hudi bundles, for the interop suite only).
+# it first: .venv (the package and its test tools), and for the interop suite only .venv-spark (pyspark and the Hudi bundles)
+# and .kafka (the jars of a Kafka broker).
 # A stamp file per environment says that it was installed for the present pyproject.toml.
 
 SHELL := /bin/bash
@@ -15,14 +16,15 @@ PYSPARK := pyspark==3.5.8
 HUDI_BUNDLE := org.apache.hudi:hudi-spark3.5-bundle_2.12
 HUDI_VERSIONS := 1.2.0 1.0.2 0.15.0
 HUDI_JARS := $(HUDI_VERSIONS:%=$(SPARK_VENV)/jars/hudi-spark3.5-bundle_2.12-%.jar)
+KAFKA := .kafka
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-# What `make test` runs: everything but Spark; with LAKESQL_SPARK=required the slow tests and the Spark suite too.
+# What `make test` runs: everything without a JVM; with LAKESQL_SPARK=required the slow tests, Spark and the broker too.
 LAKESQL_SPARK ?=
-FAST := not spark and not slow
+FAST := not spark and not kafka and not slow
 
-.PHONY: help venv spark demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-merge regold clean
+.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-merge regold clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
@@ -56,12 +58,22 @@ $(SPARK_VENV)/jars/hudi-spark3.5-bundle_2.12-%.jar: | $(SPARK_VENV)/.installed
 	@mvn -q -B -Dstyle.color=never dependency:copy -Dartifact=$(HUDI_BUNDLE):$* -DoutputDirectory=$(CURDIR)/$(@D) -Dmdep.useBaseVersion=true
 	@touch $@
 
+kafka: $(KAFKA)/.installed ## fetch the jars of the Kafka broker that tests start (needs Java 17 and Maven)
+
+$(KAFKA)/.installed: tests/kafka/pom.xml
+	@command -v java > /dev/null || { echo "the Kafka broker needs Java 17 (apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
+	@command -v mvn > /dev/null || { echo "the Kafka broker needs Maven (apt-get install maven)" >&2; exit 1; }
+	@echo "fetching Apache Kafka into $(KAFKA)"
+	@rm -rf $(KAFKA)/lib
+	@mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA)/lib
+	@touch $@
+
 demo: $(VENV)/.demo ## create, merge, query and check a sample table end to end
 	@$(BIN)/lakesql demo
 
 ifeq ($(LAKESQL_SPARK),required)
-test: $(VENV)/.test spark ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests and Spark
-	$(PYTEST) -q -n auto -m "not spark"
+test: $(VENV)/.test spark kafka ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark and Kafka
+	LAKESQL_KAFKA=required $(PYTEST) -q -n auto --dist loadgroup -m "not spark"
 	LAKESQL_SPARK=required $(PYTEST) -m spark tests/interop
 else
 test: $(VENV)/.test
@@ -71,11 +83,11 @@ endif
 test-fast: $(VENV)/.test ## unit tests only, under a minute
 	$(PYTEST) -q -n auto -m "$(FAST)" tests/unit
 
-test-interop: $(VENV)/.test spark ## Apache Hudi on Spark and hudi-rs as reader and writer of our tables
-	LAKESQL_SPARK=required $(PYTEST) tests/interop
+test-interop: $(VENV)/.test spark kafka ## Apache Hudi on Spark and hudi-rs as reader and writer of our tables, a real Kafka broker
+	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) tests/interop
 
 test-golden test-crash test-docs: test-%: $(VENV)/.test ## one folder of tests, slow ones included
-	$(PYTEST) -q -n auto -m "not spark" tests/$*
+	$(PYTEST) -q -n auto --dist loadgroup -m "not spark" tests/$*
 
 check: $(VENV)/.test ## lint, types, layers and the fast tests
 	$(BIN)/ruff check .
@@ -97,5 +109,5 @@ bench-merge: $(VENV)/.test $(VENV)/.bench ## measure MERGE against DuckDB, DuckL
 regold: $(VENV)/.test ## write the golden files anew; review the diff
 	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py --regold
 
-clean: ## remove both environments and all caches
-	rm -rf $(VENV) $(SPARK_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## remove the environments and all caches
+	rm -rf $(VENV) $(SPARK_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

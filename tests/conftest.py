@@ -9,6 +9,8 @@ import lakesql
 from tests.interop.spark import missing
 from tests.samples import KINDS, Kind, create
 
+pytest_plugins = ["tests.kafka.fixtures"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regold", action="store_true", help="write the golden files anew instead of comparing with them")
