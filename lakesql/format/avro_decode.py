@@ -7,7 +7,7 @@ position stays and the result is null; nested records pass the mask on. Items of
 FormatError. Types follow Hudi format note 7.1, the block content 4.4. Not done: schema resolution, see `conform`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,37 @@ def decode_records(
         stop = starts[first + 1 : last + 1] + (FRONT - begin)
         batches.append(pa.RecordBatch.from_arrays(_record_columns(node, keep, w, pos, stop), schema=schema))
     return pa.Table.from_batches(batches, schema)
+
+
+def decode_spans(
+    node: Node, data: Bytes, start: Positions, stop: Positions, keep: Sequence[bool], where: str
+) -> list[pa.Array]:
+    """The kept fields of records that fill [start[i], stop[i]) exactly, with any bytes between them.
+
+    `start` ascends and no two overlap. DamagedAvro when a record does not fit its bytes; fields that are not kept are
+    followed to the end of the record, their texts are not checked.
+    """
+    parts = []
+    for first, last in _chunks(np.append(start, stop[-1:])):
+        begin = int(start[first])
+        w = window(data[begin : int(stop[last - 1])], where)
+        shift = FRONT - begin
+        parts.append(
+            _record_columns(node, list(keep), w, start[first:last] + shift, stop[first:last] + shift, whole=True)
+        )
+    if not parts:
+        return [pa.nulls(0, child.arrow) for child, kept in zip(node.children, keep, strict=True) if kept]
+    return parts[0] if len(parts) == 1 else [pa.concat_arrays(columns) for columns in zip(*parts, strict=True)]
+
+
+def spans_end(node: Node, data: Bytes, start: Positions, stop: Positions, where: str) -> Mask:
+    """Which of such records end where they should, as far as lengths tell; DamagedAvro when an array or map does not."""
+    out = np.zeros(len(start), np.bool_)
+    for first, last in _chunks(np.append(start, stop[-1:])):
+        begin = int(start[first])
+        w = window(data[begin : int(stop[last - 1])], where)
+        out[first:last] = skip(node, w, start[first:last] + (FRONT - begin)) == stop[first:last] + (FRONT - begin)
+    return out
 
 
 def decode_values(node: Node, data: Bytes, starts: Positions, where: str) -> pa.Array:
@@ -115,10 +146,13 @@ def _chunks(starts: Positions) -> list[tuple[int, int]]:
     return out
 
 
-def _record_columns(node: Node, keep: list[bool], w: Window, pos: Positions, stop: Positions) -> list[pa.Array]:
-    """The kept columns of records at `pos` that must end at `stop`; fields behind the last kept one are not read."""
+def _record_columns(
+    node: Node, keep: list[bool], w: Window, pos: Positions, stop: Positions, *, whole: bool = False
+) -> list[pa.Array]:
+    """The kept columns of records at `pos` that must end at `stop`; without `whole`, fields behind the last kept one
+    are not read."""
     arrays = []
-    last = max((i for i, k in enumerate(keep) if k), default=-1)
+    last = len(keep) - 1 if whole else max((i for i, k in enumerate(keep) if k), default=-1)
     for child, kept in zip(node.children[: last + 1], keep, strict=False):
         if kept:
             array, pos = read(child, w, pos, None)

@@ -20,12 +20,20 @@ FEW = 24  # rows below which one value at a time is faster than numpy
 ZERO_BYTE_ITEMS_MAX = 1 << 20  # items that take no bytes (nulls, empty records) cost memory but prove nothing
 
 
-def damaged(w: Window, what: str) -> FormatError:
+class DamagedAvro(FormatError):
+    """Bytes that do not decode; `what` says it without place and advice."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(
+            f"{where}: Avro data is damaged or torn: {what}. The bytes do not fit the schema they are stored with; "
+            "restore the file, or roll back the instant that wrote it."
+        )
+        self.what = what
+
+
+def damaged(w: Window, what: str) -> DamagedAvro:
     """The error for bytes that do not decode."""
-    return FormatError(
-        f"{w.where}: Avro data is damaged or torn: {what}. The bytes do not fit the schema they are stored with; "
-        "restore the file, or roll back the instant that wrote it."
-    )
+    return DamagedAvro(w.where, what)
 
 
 # ---------------------------------------------------------------- many values in step
