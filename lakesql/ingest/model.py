@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from lakesql.errors import IngestConflict, LakeError, TooManyBadRecords
+
 # ---------------------------------------------------------------- what is asked
 
 
@@ -444,7 +446,8 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One line of the report: what became of a range. stop: 'high', 'limit', 'error: ...', 'nothing to read'."""
+    """One line of the report: what became of a range. stop: 'high', 'limit', 'error: ...', 'nothing to read', or
+    'not committed: ...' when the rest of its target did not allow it."""
 
     topic: str
     partition: int
@@ -467,7 +470,8 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did. `exit_code` as kafka-ingestion 4.2: 0 all reached, 3 some partition failed."""
+    """What a run did. `exit_code` as kafka-ingestion 4.2: 0 all reached, 3 some partition failed, 6 too many bad
+    records, 7 the commit race was lost. `failures` has the errors behind it, each once."""
 
     job: str
     run: str
@@ -477,7 +481,12 @@ class Report:
     stop: str = ""
     notes: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    failures: tuple[LakeError, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        return 3 if any(p.stop.startswith("error") for p in self.partitions) else 0
+        if any(isinstance(one, IngestConflict) for one in self.failures):
+            return 7
+        if any(isinstance(one, TooManyBadRecords) for one in self.failures):
+            return 6
+        return 3 if self.failures or any(p.stop.startswith("error") for p in self.partitions) else 0

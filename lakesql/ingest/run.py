@@ -1,0 +1,361 @@
+"""One run of an ingestion, from the lock to the report.
+
+    with assemble(job, con) as parts:                 # lakesql.ingest.parts: the real client, sinks and decoders
+        report = run(job, parts)
+    report.exit_code, report_lines(report)
+
+Lock, stored states, plan, tasks in threads, commits, report. Raised is what stops a run as a whole: the lock is held, the
+job is wrong, brokers or a target cannot be reached before anything is read, Ctrl-C or SIGTERM. Then nothing but earlier
+commits of the run is stored. What fails later is in the report: `report.failures`, `report.exit_code`.
+"""
+
+import signal
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType, TracebackType
+from typing import Any
+
+from lakesql.errors import LakeError
+from lakesql.ingest.datasets import Dataset, as_lake_error
+from lakesql.ingest.fetching import Timing
+from lakesql.ingest.gate import Gate
+from lakesql.ingest.lock import job_lock
+from lakesql.ingest.metrics import Metrics
+from lakesql.ingest.model import (
+    Client,
+    Committed,
+    Decoder,
+    Job,
+    PartitionReport,
+    Plan,
+    Report,
+    Sink,
+    State,
+    Task,
+    Topic,
+    TopicPartition,
+)
+from lakesql.ingest.progress import Progress, Silent
+from lakesql.ingest.tasks import Limiter, Shared, TaskRun
+from lakesql.ingest.tracks import Track
+
+_WAKE_S = 0.2
+"""How often the thread that waits for the tasks looks for signals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a run is joined from.
+
+    select    names of the topics that the job asks for, among those of the cluster
+    plan      the ranges and tasks, from the stored states of all targets together
+    sink      the target at a path, for these topics
+    decoder   a new decoder for a task, for the topics of one target
+    limiter   a new limit for a pass of a task
+    closing   what else is given back at the end
+    """
+
+    client: Client
+    select: Callable[[Job, Sequence[Topic]], Sequence[str]]
+    plan: Callable[[Job, Client, State, int], Plan]
+    sink: Callable[[str, tuple[str, ...]], Sink]
+    decoder: Callable[[tuple[str, ...]], Decoder]
+    limiter: Callable[[], Limiter]
+    closing: Callable[[], None] = lambda: None
+    lock: Callable[[Job], AbstractContextManager[tuple[str, ...]]] = job_lock
+
+    def __enter__(self) -> "Parts":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.client.close()
+        finally:
+            self.closing()
+
+
+def run(
+    job: Job,
+    parts: Parts,
+    *,
+    progress: Progress | None = None,
+    metrics: Metrics | None = None,
+    timing: Timing | None = None,
+) -> Report:
+    """Read what is new, store it with its offsets, say what was done."""
+    one = _Run(job, parts, progress or Silent(), metrics or Metrics(job.name), timing or Timing())
+    with parts.lock(job) as notes, _terminable():
+        return one.go(notes)
+
+
+def planned(job: Job, parts: Parts, timing: Timing | None = None) -> Plan:
+    """The plan of a run that does not take place: no lock, no record is read (EXPLAIN INGEST, --dry-run)."""
+    return _Run(job, parts, Silent(), Metrics(job.name), timing or Timing()).look()
+
+
+@dataclass(slots=True)
+class _Run:
+    job: Job
+    parts: Parts
+    progress: Progress
+    metrics: Metrics
+    timing: Timing
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    datasets: list[Dataset] = field(default_factory=list)
+    start: float = 0.0
+    now_ms: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    # ------------------------------------------------------------ story
+
+    def go(self, notes: tuple[str, ...]) -> Report:
+        with self.metrics.timed("job"):
+            plan = self.look()
+            self.progress.planned(plan)
+            self._follow(plan)
+            try:
+                self._read(plan)
+                self._commit_all(more=False)
+            finally:
+                self._discard()
+        report = self._report(plan, notes)
+        self.progress.finished(report)
+        return report
+
+    def look(self) -> Plan:
+        """Stored states of all targets, then the plan on top of them."""
+        self.start, self.now_ms = self.timing.monotonic(), self.timing.now_ms()
+        listed = self.parts.client.topics()
+        chosen = tuple(self.parts.select(self.job, listed))
+        self.datasets = [self._dataset(path, topics) for path, topics in targets(self.job.target.path, chosen).items()]
+        known = {at: one for dataset in self.datasets for at, one in dataset.before.partitions.items()}
+        plan = self.parts.plan(self.job, self.parts.client, State(self.job.name, partitions=known), self.now_ms)
+        there = {TopicPartition(topic.name, number) for topic in listed for number in topic.partitions}
+        there |= {one.at for one in plan.ranges}
+        for dataset in self.datasets:
+            dataset.missing = frozenset(dataset.before.partitions) - there
+        return plan
+
+    def _dataset(self, path: str, topics: tuple[str, ...]) -> Dataset:
+        sink = self.parts.sink(path, topics)
+        return Dataset(path, topics, sink, sink.stored())
+
+    def _follow(self, plan: Plan) -> None:
+        """A track for each range; a load for each target that gets something."""
+        of = self._dataset_of(plan)
+        for one in plan.ranges:
+            dataset = of[one.topic]
+            track = dataset.tracks[one.at] = Track(one, dataset.before.partitions.get(one.at))
+            if one.error:
+                track.stop = f"error: {one.error}"
+            elif one.low >= one.high:
+                track.stop = "nothing to read"
+            self._count_planned(track)
+        busy = {one.topic for task in plan.tasks for one in task.ranges}
+        for dataset in self.datasets:
+            if busy & {at.topic for at in dataset.tracks}:
+                dataset.open(self.id)
+
+    def _dataset_of(self, plan: Plan) -> dict[str, Dataset]:
+        """The target of each topic. Topics that only the state knows belong to where they are stored."""
+        of = {topic: dataset for dataset in self.datasets for topic in dataset.topics}
+        for dataset in self.datasets:
+            for at in dataset.before.partitions:
+                of.setdefault(at.topic, dataset)
+        if "{topic}" not in self.job.target.path:
+            of |= dict.fromkeys((one.topic for one in plan.ranges), self.datasets[0])
+        return of
+
+    # ------------------------------------------------------------ reading
+
+    def _read(self, plan: Plan) -> None:
+        """All tasks, the heaviest first, in as many threads as the job has workers; commits within when asked for."""
+        gate, of = Gate(), self._dataset_of(plan)
+        shared = Shared(self.job, self.parts.client, self.parts.decoder, self.parts.limiter, of, gate, self.stop,
+                        self.timing, self.progress)  # fmt: skip
+        runs = [self._task(task, shared) for task in sorted(plan.tasks, key=lambda task: (-task.weight, task.number))]
+        waiting, ended, raised = deque(runs), threading.Condition(), list[BaseException]()
+        alive = min(max(self.job.workers, 1), len(runs))
+
+        def work() -> None:
+            nonlocal alive
+            try:
+                while waiting and not self.stop.is_set():
+                    try:
+                        one = waiting.popleft()
+                    except IndexError:
+                        break
+                    one.run()
+            except BaseException as error:  # raised again by the thread that waits
+                raised.append(error)
+                self.stop.set()
+            finally:
+                with ended:
+                    alive -= 1
+                    ended.notify_all()
+
+        threads = [threading.Thread(target=work, name=f"lakesql-ingest-{i}", daemon=True) for i in range(alive)]
+        try:
+            for thread in threads:
+                thread.start()
+            self._wait(ended, lambda: alive, gate, runs)
+        finally:
+            if any(thread.is_alive() for thread in threads):
+                self.stop.set()
+                for thread in threads:
+                    thread.join()
+        if raised:
+            raise raised[0]
+
+    def _wait(self, ended: threading.Condition, alive: Callable[[], int], gate: Gate, runs: list[TaskRun]) -> None:
+        interval, last = self.job.commit_interval_s, self.timing.monotonic()
+        while True:
+            with ended:
+                if not alive() or self.stop.is_set():
+                    break
+                ended.wait(_WAKE_S if interval is None else min(_WAKE_S, interval))
+            if interval is not None and self.timing.monotonic() - last >= interval and not self.stop.is_set():
+                with gate.alone():
+                    if not self.stop.is_set():
+                        for one in runs:
+                            one.judge_all()
+                        self._commit_all(more=True)
+                last = self.timing.monotonic()
+        with ended:
+            while alive():
+                ended.wait(_WAKE_S)
+
+    def _task(self, task: Task, shared: Shared) -> TaskRun:
+        return TaskRun(task, shared, self.metrics.task(f"task-{task.number}"))
+
+    # ------------------------------------------------------------ committing
+
+    def _commit_all(self, more: bool) -> None:
+        for dataset in self.datasets:
+            if more and not any(track.held.read for track in dataset.tracks.values()):
+                continue
+            held = {at: track.held for at, track in dataset.tracks.items()}
+            rows = sum(one.rows for one in held.values())
+            self.progress.committing(dataset.target)
+            numbers = self._numbers(rows)
+            with self.metrics.timed("commit", target=dataset.target):
+                done = dataset.commit(self.job, self.id, self.timing.now_ms(), numbers, more)
+            if done is not None:
+                self._committed(dataset, done, rows)
+
+    def _committed(self, dataset: Dataset, done: Committed, rows: int) -> None:
+        self.metrics.count("job.records.written", rows)
+        self.metrics.count("writer.records.written", rows)
+        self.metrics.count("writer.bytes.written", done.bytes)
+        self.metrics.count("job.commits")
+        self.progress.committed(dataset.target, done)
+
+    def _numbers(self, rows: int) -> dict[str, float]:
+        """Metrics that a commit stores: those of the run so far, this commit's rows included."""
+        totals = self.metrics.totals()
+        return totals | {name: totals.get(name, 0) + rows for name in ("job.records.written", "writer.records.written")}
+
+    def _discard(self) -> None:
+        for dataset in self.datasets:
+            try:
+                dataset.discard()
+            except Exception as error:  # what is left is removed by the next run; the first error counts
+                what = f"What {self.job.name} had prepared for {dataset.target} could not be removed"
+                dataset.failures.append(as_lake_error(error, what))
+
+    # ------------------------------------------------------------ saying
+
+    def _count_planned(self, track: Track) -> None:
+        one = track.range
+        if one.error:
+            self.metrics.count(
+                "fail.to.get.offset.count" if not one.reason.startswith("reset") else "offset.reset.skip.count"
+            )
+        if one.stored is not None and one.reason.startswith("reset"):
+            self.metrics.count("offset.too.early.count" if one.stored < one.low else "offset.too.late.count")
+
+    def _report(self, plan: Plan, notes: tuple[str, ...]) -> Report:
+        lines: list[PartitionReport] = []
+        failures: list[LakeError] = []
+        for dataset in self.datasets:
+            failures += dataset.failures
+            for track in dataset.tracks.values():
+                if isinstance(track.failure, LakeError) and track.failure not in failures:
+                    failures.append(track.failure)
+                line = track.report()
+                if track.open and not dataset.blocked:
+                    line = replace(line, stop="error: not read to its end")
+                elif dataset.blocked and not track.failed and track.base < max(track.next, track.range.high):
+                    line = replace(line, stop=f"not committed: {dataset.blocked}")
+                lines.append(line)
+                self._topic_event(track, line)
+        lines += [self._carried(at, why) for at, why in plan.carried.items()]
+        self.metrics.count("error.topics.count", len({one.topic for one in lines if one.stop.startswith("error")}))
+        stops = {one.stop for one in lines}
+        return Report(
+            job=self.job.name,
+            run=self.id,
+            partitions=tuple(sorted(lines, key=lambda one: (one.topic, one.partition))),
+            committed={d.target: total for d in self.datasets if (total := d.total()) is not None},
+            seconds=self.timing.monotonic() - self.start,
+            stop="limit" if "limit" in stops else "",
+            notes=(*notes, *plan.notes, *(note for d in self.datasets for one in d.commits for note in one.notes)),
+            metrics=self.metrics.totals(),
+            failures=tuple(failures),
+        )
+
+    def _carried(self, at: TopicPartition, why: str) -> PartitionReport:
+        offset = next((d.before.partitions[at].next for d in self.datasets if at in d.before.partitions), -1)
+        return PartitionReport(at.topic, at.partition, offset, offset, offset, reason=why, stop="nothing to read")
+
+    def _topic_event(self, track: Track, line: PartitionReport) -> None:
+        """What the reference sends for each partition (kafka-ingestion 2.7)."""
+        state, before = track.kept.plus(track.held), track.before
+        facts: dict[str, Any] = {
+            "namespace": "gobblin.kafka",
+            "topic": line.topic,
+            "partition": line.partition,
+            "lowWatermark": line.low,
+            "actualHighWatermark": line.next,
+            "expectedHighWatermark": line.high,
+            "previousHighWatermark": before.next if before else -1,
+            "processedRecordCount": state.read,
+            "undecodableMessageCount": state.bad,
+            "nullRecordCount": state.deletes,
+            "avgRecordSize": state.bytes / state.read if state.read else 0,
+            "avgRecordPullTime": state.seconds * 1000 / state.read if state.read else 0,
+            "maxTimestamp": track.newest_ms if track.newest_ms is not None else -1,
+        }
+        self.metrics.event("KafkaExtractorTopicMetadata", **facts)
+
+
+def targets(path: str, topics: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The targets of a job and their topics: one for all, or one for each topic."""
+    if "{topic}" not in path:
+        return {path: tuple(topics)}
+    return {path.replace("{topic}", topic): (topic,) for topic in topics}
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within, SIGTERM ends the run as Ctrl-C does: what is not committed is removed, the lock is given back."""
+    free = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+    def act(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise SystemExit(128 + number)
+
+    if not free:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, act)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

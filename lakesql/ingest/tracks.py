@@ -1,0 +1,202 @@
+"""How far each partition of a run is: what the open load holds, what is committed, and why it stopped. Values only.
+
+A track is changed by the thread of its task while it holds the gate shared, and by the committing thread while it holds
+the gate alone; so no lock is needed here.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from lakesql.ingest.model import BadRecords, PartitionReport, PartitionState, Position, Range, TopicPartition
+
+PERCENT_FROM = 100
+"""From this many records of a partition on a percentage of bad ones says something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """Records by what became of them."""
+
+    read: int = 0
+    rows: int = 0
+    deletes: int = 0
+    bad: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def plus(self, other: "Fate") -> "Fate":
+        return Fate(
+            self.read + other.read,
+            self.rows + other.rows,
+            self.deletes + other.deletes,
+            self.bad + other.bad,
+            self.bytes + other.bytes,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(slots=True)
+class Track:
+    """One partition of a run.
+
+    base, next   offsets where the open load begins and where reading goes on
+    held, kept   records of the open load, and of the commits before it in this run
+    stop         '' while there is something to read; then as PartitionReport.stop
+    """
+
+    range: Range
+    before: PartitionState | None
+    task: int | None = None
+    base: int = 0
+    next: int = 0
+    epoch: int | None = None
+    newest_ms: int | None = None
+    held: Fate = field(default_factory=Fate)
+    kept: Fate = field(default_factory=Fate)
+    gaps: tuple[tuple[int, int], ...] = ()  # lost in the open load
+    lost: int = 0  # lost, and a commit of this run says so
+    stop: str = ""
+    failure: Exception | None = None
+    stored: bool = False  # a commit of this run has it
+    _newest: int | None = None
+
+    def __post_init__(self) -> None:
+        self.base = self.next = self.range.low
+        self.epoch = self.range.leader_epoch
+        self.newest_ms = self._newest = self.before.newest_ms if self.before else None
+        self.gaps = (self.range.gap,) if self.range.gap else ()
+
+    @property
+    def at(self) -> TopicPartition:
+        return self.range.at
+
+    @property
+    def failed(self) -> bool:
+        return self.stop.startswith("error")
+
+    @property
+    def open(self) -> bool:
+        return not self.stop and self.next < self.range.high
+
+    def move(self, position: Position) -> None:
+        """Reading has come this far."""
+        self.next = position.next
+        if position.leader_epoch is not None:
+            self.epoch = position.leader_epoch
+
+    def jump(self, to: int) -> None:
+        """The start of what was to be read next has been deleted; reading goes on at `to` (C3)."""
+        if to > self.next:
+            self.gaps = (*self.gaps, (self.next, to))
+        self.next = to
+
+    def seen(self, newest_ms: int | None) -> None:
+        if newest_ms is not None and (self.newest_ms is None or newest_ms > self.newest_ms):
+            self.newest_ms = newest_ms
+
+    def back(self) -> None:
+        """Nothing of the open load counts; reading starts at its beginning again."""
+        self.next, self.held, self.newest_ms = self.base, Fate(), self._newest
+        self.gaps = (self.range.gap,) if self.range.gap and not self.stored else ()
+        if not self.failed:
+            self.stop = ""
+
+    def fail(self, error: Exception) -> None:
+        self.stop, self.failure = f"error: {error}", error
+
+    def committed(self) -> None:
+        """What the open load held is stored."""
+        self.kept = self.kept.plus(self.held)
+        self.lost += lost(self.gaps)
+        self.base, self._newest = self.next, self.newest_ms
+        self.held, self.gaps, self.stored = Fate(), (), True
+
+    def state(self) -> PartitionState:
+        """What a commit stores of this partition, if it holds what the open load has."""
+        whole, before = self.kept.plus(self.held), self.before
+        read, averages = self.held.read, (before.average_bytes, before.average_millis) if before else (None, None)
+        if whole.read:
+            averages = (whole.bytes / whole.read, whole.seconds * 1000 / whole.read)
+        return PartitionState(
+            next=self.next,
+            low=self.base,
+            topic_id=self.range.topic_id or (before.topic_id if before else None),
+            leader_epoch=self.epoch,
+            records=read,
+            bytes=self.held.bytes,
+            quarantined=self.held.bad,
+            deletes=self.held.deletes,
+            gap=_outer(self.gaps),
+            lost=(before.lost if before else 0) + self.lost + lost(self.gaps),
+            skipped=0 if self.stored else self.range.skipped,
+            average_bytes=averages[0],
+            average_millis=averages[1],
+            newest_ms=self.newest_ms,
+            lag=max(self.range.high - self.next, 0),
+        )
+
+    def report(self) -> PartitionReport:
+        """The line of the report: what was read, and what of it is stored."""
+        read = self.kept.plus(self.held)
+        return PartitionReport(
+            topic=self.range.topic,
+            partition=self.range.partition,
+            low=self.range.low,
+            high=self.range.high,
+            next=self.base,
+            read=read.read,
+            written=self.kept.rows,
+            deletes=self.kept.deletes,
+            quarantined=self.kept.bad,
+            skipped=self.range.skipped if self.stored else 0,
+            lost=self.lost,
+            bytes=read.bytes,
+            lag=max(self.range.high - self.base, 0),
+            seconds=read.seconds,
+            task=self.task,
+            reason=self.range.reason,
+            stop=self.stop or "high",
+        )
+
+
+def carried(before: PartitionState, missing_since_ms: int | None) -> PartitionState:
+    """A partition that is not read in this run, as the commit stores it: its offset, and nothing new."""
+    return replace(
+        before,
+        low=before.next,
+        records=0,
+        bytes=0,
+        quarantined=0,
+        deletes=0,
+        gap=None,
+        skipped=0,
+        missing_since_ms=missing_since_ms,
+    )
+
+
+def too_many_bad(rule: BadRecords, bad: int, records: int, at_most: int | None = None) -> str | None:
+    """Why a partition has too many bad records, or None.
+
+    While it is still read, `at_most` says how many records it can have in the end: the percentage is then only exceeded
+    when no further record can change that, so the answer does not depend on where batches end.
+    """
+    if not bad:
+        return None
+    if rule.action == "fail":
+        return f"{bad:,} of {records:,} records cannot be decoded, and lakesql.bad.records is fail"
+    if rule.max_count is not None and bad > rule.max_count:
+        return f"{bad:,} records cannot be decoded, more than the {rule.max_count:,} allowed"
+    if rule.max_percent <= 0:
+        return f"{bad:,} of {records:,} records cannot be decoded, and 0 percent are allowed"
+    of = max(records, at_most or 0)
+    if of >= PERCENT_FROM and bad * 100 > rule.max_percent * of:
+        return f"{bad:,} of {records:,} records cannot be decoded, more than the {rule.max_percent:g} percent allowed"
+    return None
+
+
+def lost(gaps: tuple[tuple[int, int], ...]) -> int:
+    return sum(max(to - begin, 0) for begin, to in gaps)
+
+
+def _outer(gaps: tuple[tuple[int, int], ...]) -> tuple[int, int] | None:
+    """What a state can say of several gaps: from the first lost offset to the last one; `lost` has the exact number."""
+    return (gaps[0][0], gaps[-1][1]) if gaps else None

@@ -1,0 +1,420 @@
+"""A run joins its parts: what is stored, what is reported, what happens when something fails."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from lakesql.errors import IngestConflict, IngestError, TooManyBadRecords
+from lakesql.ingest.metrics import Metrics
+from lakesql.ingest.model import BadRecords, Target, TopicPartition
+from lakesql.ingest.run import planned, run
+
+from .fakes import (
+    BAD_VALUE,
+    OUTAGE,
+    Broker,
+    Crash,
+    FakeClient,
+    FakeSink,
+    Faults,
+    NoWaiting,
+    consistent,
+    job,
+    parts,
+)
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def broker() -> Broker:
+    return Broker().fill("a", 0, 10).fill("a", 1, 7).fill("b", 0, 5)
+
+
+def by_partition(report):
+    return {TopicPartition(one.topic, one.partition): one for one in report.partitions}
+
+
+def test_a_run_stores_every_record_and_the_next_run_stores_only_what_is_new():
+    source, sink = broker(), FakeSink()
+    report = run(job(workers=2), parts(FakeClient(source), sink))
+    assert report.exit_code == 0
+    assert len(sink.rows) == 22
+    consistent(source, sink)
+    source.fill("a", 1, 4)
+    again = run(job(), parts(FakeClient(source), sink))
+    assert sum(one.read for one in again.partitions) == 4
+    consistent(source, sink)
+    assert sink.states[-1].offsets() == {A0: 10, A1: 11, B0: 5}
+
+
+def test_a_run_without_news_makes_no_commit_but_the_first_one_stores_its_offsets():
+    source, sink = Broker().add("a", 0, []), FakeSink()
+    run(job(), parts(FakeClient(source), sink))
+    assert sink.states[-1].offsets() == {A0: 0}
+    report = run(job(), parts(FakeClient(source), sink))
+    assert len(sink.states) == 1
+    assert report.committed == {}
+    assert [one.stop for one in report.partitions] == ["nothing to read"]
+
+
+def test_offsets_behind_the_last_record_are_stored_where_transactions_leave_gaps():
+    source, sink = Broker().add("a", 0, [b"1", b"2"], gap=3), FakeSink()
+    report = run(job(), parts(FakeClient(source), sink))
+    assert sink.states[-1].offsets() == {A0: 5}
+    assert report.partitions[0].read == 2
+
+
+def test_a_partition_that_vanished_keeps_its_offset_and_says_since_when():
+    source, sink = broker(), FakeSink()
+    run(job(), parts(FakeClient(source), sink))
+    kept = source.logs.pop(B0), source.ends.pop(B0)
+    report = run(job(), parts(FakeClient(source), sink))
+    state = sink.states[-1].partitions[B0]
+    assert (state.next, state.records) == (5, 0)
+    assert state.missing_since_ms is not None
+    assert by_partition(report)[B0].reason == "not there"
+    since = state.missing_since_ms
+    source.fill("a", 0, 1)
+    run(job(), parts(FakeClient(source), sink))
+    assert sink.states[-1].partitions[B0].missing_since_ms == since
+    source.logs[B0], source.ends[B0] = kept
+    run(job(), parts(FakeClient(source), sink))
+    assert sink.states[-1].partitions[B0].missing_since_ms is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "stored", "rows"),
+    [("full", {}, 0), ("successful", {A0: 0, A1: 7, B0: 5}, 12), ("partial", {A0: 4, A1: 7, B0: 5}, 16)],
+)
+def test_a_partition_that_fails_is_treated_by_the_commit_policy(policy, stored, rows):
+    source, sink = broker(), FakeSink()
+    client = FakeClient(source, failing={A0: 4})
+    report = run(job(commit_policy=policy), parts(client, sink))
+    assert (sink.states[-1].offsets() if sink.states else {}) == stored
+    assert len(sink.rows) == rows
+    consistent(source, sink)
+    assert report.exit_code == 3
+    assert by_partition(report)[A0].stop.startswith("error: a:0 stopped at offset 4: leader lost")
+    assert by_partition(report)[A0].next == stored.get(A0, 0)
+    if policy == "full":
+        assert by_partition(report)[A1].stop == "not committed: a:0 failed, and job.commit.policy is full"
+    after = run(job(commit_policy=policy), parts(FakeClient(source), sink))
+    assert after.exit_code == 0
+    assert len(sink.rows) == 22
+
+
+def test_other_partitions_of_a_unit_are_read_again_without_the_one_that_failed():
+    source, sink = broker(), FakeSink()
+    client = FakeClient(source, failing={A0: 4}, mixed=2)
+    run(job(commit_policy="successful"), parts(client, sink))
+    of_a = [[one.at for one in ranges] for ranges in client.reads if ranges[0].topic == "a"]
+    assert of_a == [[A0, A1], [A1]]
+    assert sink.states[-1].offsets() == {A0: 0, A1: 7, B0: 5}
+
+
+def test_a_registry_that_is_down_is_tried_again_with_growing_pauses():
+    source, sink, timing = broker(), FakeSink(), NoWaiting()
+    faults = Faults({"decode": {1: OUTAGE, 2: OUTAGE, 3: OUTAGE}})
+    metrics = Metrics("j")
+    report = run(job(), parts(FakeClient(source), sink, faults=faults), timing=timing, metrics=metrics)
+    assert report.exit_code == 0
+    assert timing.slept == [0.0, 1.0, 2.0]
+    assert metrics.totals()["task.retries"] == 3
+    consistent(source, sink)
+
+
+def test_a_registry_that_stays_down_fails_the_task_and_no_record_is_called_bad():
+    source, sink = broker(), FakeSink()
+    faults = Faults({"decode": dict.fromkeys(range(1, 100), OUTAGE)})
+    report = run(job(task_retries=2), parts(FakeClient(source), sink, faults=faults), timing=NoWaiting())
+    assert report.exit_code == 3
+    assert report.failures == (OUTAGE,)
+    assert sink.states == []
+    assert sink.bad == []
+
+
+def test_a_retried_task_does_not_read_again_what_it_had_finished():
+    source, sink = Broker().fill("a", 0, 3).fill("b", 0, 6), FakeSink()
+    faults = Faults({"fetch": {3: OUTAGE}})
+    client = FakeClient(source, faults)
+    run(job(), parts(client, sink, per_task=2), timing=NoWaiting())
+    assert [[(one.at, one.low) for one in ranges] for ranges in client.reads] == [[(A0, 0), (B0, 0)], [(B0, 0)]]
+    consistent(source, sink)
+
+
+def test_an_error_of_the_disk_is_not_tried_again():
+    source, timing = broker(), NoWaiting()
+    sink = FakeSink(faults=Faults({"take": {2: OSError(28, "No space left on device")}}))
+    report = run(job(), parts(FakeClient(source), sink), timing=timing)
+    assert timing.slept == []
+    assert "No space left" in str(report.failures[0])
+    assert sink.states == []
+    assert sink.discarded == 1
+
+
+def test_partial_keeps_what_was_taken_before_the_last_attempt_failed():
+    source, sink = Broker().fill("a", 0, 10), FakeSink()
+    faults = Faults({"decode": {2: OUTAGE}})
+
+    def slowly():
+        time.sleep(0.01)  # batches come one by one, so that the second decode is the second batch
+
+    client = FakeClient(source, during=slowly)
+    report = run(job(commit_policy="partial", task_retries=0), parts(client, sink, faults=faults))
+    assert 0 < sink.states[-1].offsets()[A0] < 10
+    assert report.exit_code == 3
+    consistent(source, sink)
+
+
+@pytest.mark.parametrize("policy", ["full", "successful", "partial"])
+@pytest.mark.parametrize(
+    ("rule", "bad", "good", "fails"),
+    [
+        (BadRecords(), 10, 90, False),
+        (BadRecords(), 11, 89, True),
+        (BadRecords(), 50, 49, False),  # fewer than a hundred say nothing
+        (BadRecords(max_percent=0), 1, 500, True),
+        (BadRecords(max_percent=100), 200, 0, False),
+        (BadRecords(max_percent=100, max_count=3), 4, 10, True),
+        (BadRecords(max_percent=100, max_count=3), 3, 10, False),
+        (BadRecords(action="fail"), 1, 10, True),
+    ],
+)
+def test_bad_records_are_kept_up_to_a_bound_and_beyond_it_the_partition_moves_no_offset(policy, rule, bad, good, fails):
+    source, sink = Broker().add("a", 0, [BAD_VALUE] * bad + [b"x"] * good).fill("a", 1, 5), FakeSink()
+    report = run(job(bad=rule, commit_policy=policy), parts(FakeClient(source, batch=50, mixed=2), sink))
+    consistent(source, sink)
+    if fails:
+        assert report.exit_code == 6
+        assert isinstance(report.failures[0], TooManyBadRecords)
+        assert sink.states == [] if policy == "full" else sink.states[-1].offsets() == {A0: 0, A1: 5}
+    else:
+        assert report.exit_code == 0
+        assert len(sink.bad) == bad
+        assert sink.states[-1].partitions[A0].quarantined == bad
+
+
+def test_tombstones_are_deletes_and_not_bad():
+    source, sink = Broker().add("a", 0, [b"1", None, None]), FakeSink()
+    report = run(job(bad=BadRecords(action="fail")), parts(FakeClient(source), sink))
+    assert (report.partitions[0].written, report.partitions[0].deletes) == (1, 2)
+    assert sink.states[-1].partitions[A0].deletes == 2
+
+
+def test_a_limit_commits_what_was_read_and_the_next_run_goes_on_there():
+    source, sink, metrics = broker(), FakeSink(), Metrics("j")
+    report = run(job(), parts(FakeClient(source), sink, limit=6), metrics=metrics)
+    assert report.exit_code == 0
+    assert report.stop == "limit"
+    assert by_partition(report)[A0].stop == "limit"
+    assert sink.states[-1].offsets() == {A0: 3, A1: 3, B0: 5}
+    stops = [event for event in metrics.events() if event.name == "PrematureExtractorStop"]
+    assert stops[0].facts == {"limiterStopCause": "count 6", "partitions": "a:0,a:1"}
+    while run(job(), parts(FakeClient(source), sink, limit=6)).stop:
+        consistent(source, sink)
+    assert len(sink.rows) == 22
+
+
+def test_a_start_that_retention_overtook_meanwhile_is_counted_and_stored_as_a_gap():
+    source, sink = Broker().fill("a", 0, 20), FakeSink()
+    client = FakeClient(source)
+    source.starts[A0] = 8
+    plan = parts(client, sink).plan
+    source.starts[A0] = 0
+    given = parts(client, sink)
+
+    def then_deleted(*args):
+        result = plan(*args)
+        source.starts[A0] = 8
+        return result
+
+    object.__setattr__(given, "plan", then_deleted)
+    report = run(job(), given)
+    state = sink.states[-1].partitions[A0]
+    assert (state.gap, state.lost, state.next) == ((0, 8), 8, 20)
+    assert report.partitions[0].lost == 8
+    source.fill("a", 0, 1)
+    run(job(), parts(client, sink))
+    state = sink.states[-1].partitions[A0]
+    assert (state.gap, state.lost) == (None, 8)
+
+
+def test_another_run_that_was_first_wins_and_this_one_stores_nothing():
+    source, sink = broker(), FakeSink()
+
+    def other_run():
+        if not sink.states:
+            run(job(), parts(FakeClient(source), sink))
+
+    client = FakeClient(source, during=other_run)
+    report = run(job(), parts(client, sink))
+    assert report.exit_code == 7
+    assert isinstance(report.failures[0], IngestConflict)
+    consistent(source, sink)
+    assert len(sink.rows) == 22
+
+
+def test_a_client_that_does_not_move_its_position_is_an_error_and_moves_no_offset():
+    source, sink = broker(), FakeSink()
+
+    class Stuck(FakeClient):
+        def _next(self, open_):
+            one = super()._next(open_)
+            object.__setattr__(one, "positions", {})
+            return one
+
+    report = run(job(task_retries=1), parts(Stuck(source), sink), timing=NoWaiting())
+    assert "would lose or double records" in str(report.failures[0])
+    assert sink.states == []
+
+
+def test_a_client_that_repeats_records_is_an_error():
+    source, sink = broker(), FakeSink()
+
+    class Repeating(FakeClient):
+        def _next(self, open_):
+            low = dict(open_)
+            one = super()._next(open_)
+            open_.update({at: (max(begin - 1, 0), end) for at, (begin, end) in open_.items() if at in low})
+            return one
+
+    report = run(job(task_retries=0), parts(Repeating(source), sink))
+    assert report.exit_code == 3
+    assert sink.states == []
+
+
+def test_a_decoder_that_loses_records_is_an_error():
+    source, sink = broker(), FakeSink()
+    given = parts(FakeClient(source), sink)
+
+    class Losing:
+        def decode(self, batch):
+            from .fakes import FakeDecoder
+
+            return FakeDecoder().decode(batch.slice(1))
+
+        def close(self):
+            pass
+
+    object.__setattr__(given, "decoder", lambda _: Losing())
+    report = run(job(), given, timing=NoWaiting())
+    assert "each must become a row, a delete or a bad record" in str(report.failures[0])
+    assert sink.states == []
+
+
+def test_each_topic_has_a_target_of_its_own_and_one_that_fails_does_not_block_the_others():
+    source, sinks = broker(), {}
+
+    def sink(path, _):
+        return sinks.setdefault(path, FakeSink())
+
+    client = FakeClient(source, failing={A0: 2})
+    report = run(job(target=Target("hudi", "/w/{topic}")), parts(client, sink, per_task=3))
+    assert sinks["/w/a"].states == []
+    assert sinks["/w/b"].states[-1].offsets() == {B0: 5}
+    assert list(report.committed) == ["/w/b"]
+    assert report.exit_code == 3
+
+
+def test_commits_within_a_run_store_exactly_the_rows_that_they_hold():
+    source, sink = Broker().fill("a", 0, 60).fill("a", 1, 60).fill("b", 0, 60), FakeSink()
+    client = FakeClient(source, during=lambda: time.sleep(0.002))
+    sizes = []
+
+    class Checking(FakeSink):
+        def begin(self, before, run):
+            consistent(source, self)
+            sizes.append(len(self.rows))
+            return super().begin(before, run)
+
+    sink = Checking()
+    report = run(job(workers=3, commit_interval_s=0.01), parts(client, sink, per_unit=1))
+    assert report.exit_code == 0
+    assert len(sink.states) > 2
+    assert report.committed["/t"].inserted == 180
+    assert sum(one.written for one in report.partitions) == 180
+    assert sum(state.partitions[A0].records for state in sink.states) == 60
+    consistent(source, sink)
+
+
+def test_a_failure_after_a_commit_within_the_run_goes_back_to_that_commit_and_no_further():
+    source, sink = Broker().fill("a", 0, 200), FakeSink()
+    client = FakeClient(source, failing={A0: 150}, during=lambda: time.sleep(0.002))
+    report = run(job(commit_interval_s=0.01), parts(client, sink))
+    assert 0 < report.partitions[0].next <= 150
+    assert report.partitions[0].next == sink.states[-1].offsets()[A0]
+    consistent(source, sink)
+    run(job(), parts(FakeClient(source), sink))
+    assert len(sink.rows) == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_and_leaves_no_offset_moved(number):
+    source, sink, told = Broker().fill("a", 0, 3000), FakeSink(), threading.Event()
+
+    def slowly():
+        time.sleep(0.005)
+        if len(client.reads) and not told.is_set():
+            told.set()
+            os.kill(os.getpid(), number)
+
+    client = FakeClient(source, during=slowly)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit):
+        run(job(), parts(client, sink))
+    assert time.monotonic() - began < 3
+    assert sink.states == []
+    assert sink.discarded == 1
+    assert client.closed == 1
+    assert not [one for one in threading.enumerate() if one.name.startswith("lakesql-")]
+
+
+def test_what_is_no_exception_in_a_task_ends_the_run():
+    source, sink = broker(), FakeSink(faults=Faults({"take": {2: Crash()}}))
+    with pytest.raises(Crash):
+        run(job(workers=2), parts(FakeClient(source), sink))
+    assert sink.states == []
+
+
+def test_brokers_that_do_not_answer_end_the_run_before_anything_is_begun():
+    sink = FakeSink(faults=Faults({"begin": {1: AssertionError()}}))
+    client = FakeClient(broker(), Faults({"topics": {1: IngestError("no broker answers at 127.0.0.1:9")}}))
+    with pytest.raises(IngestError, match="no broker"):
+        run(job(), parts(client, sink))
+
+
+def test_a_plan_without_a_run_reads_nothing():
+    client = FakeClient(broker())
+    plan = planned(job(), parts(client, FakeSink()))
+    assert len(plan.ranges) == 3
+    assert client.reads == []
+
+
+def test_averages_of_a_partition_are_stored_for_the_next_plan():
+    source, sink = Broker().add("a", 0, [b"12345678", b"1234"]), FakeSink()
+    run(job(), parts(FakeClient(source), sink))
+    one = sink.states[-1].partitions[A0]
+    assert one.average_bytes == 6
+    assert one.average_millis >= 0
+    assert (one.newest_ms, one.leader_epoch, one.lag) == (1000, 7, 0)
+
+
+def test_a_commit_carries_the_metrics_of_the_run_under_the_names_of_the_reference():
+    source, sink = Broker().add("a", 0, [b"1", b"2", BAD_VALUE]), FakeSink()
+    metrics = Metrics("j")
+    report = run(job(), parts(FakeClient(source), sink), metrics=metrics)
+    for name, value in {
+        "job.records.written": 2,
+        "writer.records.written": 2,
+        "num.of.decoding.errors": 1,
+        "error.message.undecodable.count": 1,
+        "error.partition.count": 1,
+    }.items():
+        assert sink.states[-1].metrics[name] == report.metrics[name] == value
+    one = next(event for event in metrics.events() if event.name == "KafkaExtractorTopicMetadata")
+    assert one.facts["processedRecordCount"] == 3
+    assert one.facts["undecodableMessageCount"] == 1
+    assert one.facts["actualHighWatermark"] == 3
