@@ -38,9 +38,8 @@ from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
 from lakesql.write import WriteResult, create, retried, with_attempts, write
 from lakesql.write.clock import system_clock
+from lakesql.write.columns import RECONCILE
 from lakesql.write.settings import parse_settings
-
-RECONCILE = "hoodie.datasource.write.reconcile.schema"
 
 _IN_A_CONDITION = (
     duckdb.ParserException,

@@ -353,5 +353,5 @@ def _completed(work: Work, look: Look, stats: Sequence[WriteStat]) -> str:
         for one in slices:
             replaced.setdefault(one.partition, []).append(one.file_id)
     schema = json.dumps(look.state.avro, separators=(",", ":"))
-    metadata = commit.metadata_of(work.txn, stats, schema, {}, replaced)
+    metadata = commit.metadata_of(work.txn, look.state, stats, schema, {}, replaced)
     return complete(work.txn, look, encode_commit(metadata, version=look.state.config.version, replace=True))

@@ -222,7 +222,9 @@ def _complete(
                 if not metadata_table.listed(look.state.config) or time.monotonic() > deadline:
                     raise
             else:
-                body = replace(commit.metadata_of(txn, stats, schema_text(look.state), {}, {}), compacted=True)
+                body = replace(
+                    commit.metadata_of(txn, look.state, stats, schema_text(look.state), {}, {}), compacted=True
+                )
                 encoded = encode_commit(body, version=txn.config.version, replace=False)
                 return action.complete(txn, look, encoded), note
         time.sleep(_WAIT_S)

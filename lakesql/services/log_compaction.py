@@ -300,7 +300,7 @@ def _complete(txn: Transaction, look: Look, stats: list[WriteStat], instant: Ins
         erase_instant(look.state, instant)
         return None, f"Log compaction {instant.requested} was dropped: none of its slices can be merged any more."
     look, note = action.without_metadata_table(look)
-    body = replace(commit.metadata_of(txn, stats, schema_text(look.state), {}, {}), compacted=True)
+    body = replace(commit.metadata_of(txn, look.state, stats, schema_text(look.state), {}, {}), compacted=True)
     return action.complete(txn, look, encode_commit(body, version=txn.config.version, replace=False)), note
 
 

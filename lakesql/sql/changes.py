@@ -19,7 +19,7 @@ from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import dialect, evolve, explain
 from lakesql.sql.lexer import tokens
 from lakesql.sql.merge_into import compile_delete, compile_merge, compile_update
-from lakesql.sql.merge_names import EVOLVE, Target, require_plain_keys
+from lakesql.sql.merge_names import Target, require_plain_keys
 from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
 from lakesql.sql.options import INSERT_OPERATION
 from lakesql.sql.parse_ddl import OVERWRITE_MODE
@@ -34,6 +34,7 @@ from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
 from lakesql.write import Outcome, WriteResult, preview, write
+from lakesql.write.columns import EVOLVE
 from lakesql.write.index import index_of, of_table
 from lakesql.write.settings import parse_settings
 

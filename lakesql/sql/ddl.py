@@ -15,13 +15,15 @@ from lakesql.errors import LakeError, SQLError, TableError, Unsupported
 from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import changes, dialect, views
 from lakesql.sql.nodes import CreateTable, DropTable, ShowColumns, ShowProperties, ShowTables
-from lakesql.sql.options import Options, options_of
+from lakesql.sql.options import options_of
 from lakesql.sql.results import message_sql, pairs_sql, write_sql
 from lakesql.sql.session import Session
 from lakesql.storage import Storage, open_storage
 from lakesql.table.names import literal, quote
 from lakesql.table.state import PROPERTIES, TableState, load, read_config
 from lakesql.write import create
+from lakesql.write.columns import storable
+from lakesql.write.table_options import Options
 
 
 def create_table(session: Session, statement: CreateTable) -> str:
@@ -145,7 +147,7 @@ def _query(session: Session, statement: CreateTable) -> tuple[pa.Schema, str]:
             failure = failure or error
             continue
         kept = [f for f in found if f.name not in META_COLUMNS]
-        return dialect.storable(pa.schema(kept)), f"SELECT {', '.join(quote(f.name) for f in kept)} FROM ({text})"
+        return storable(pa.schema(kept)), f"SELECT {', '.join(quote(f.name) for f in kept)} FROM ({text})"
     raise SQLError(str(failure).split("\n\nLINE ")[0]) from failure
 
 

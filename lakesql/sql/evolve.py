@@ -5,18 +5,12 @@ brought to what a Hudi table can hold; older rows have NULL there. Nothing is dr
 setting an unknown column stays an error that names it.
 """
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
-from lakesql.format.avro import META_COLUMNS
-from lakesql.sql import dialect
-from lakesql.sql.merge_names import EVOLVE
 from lakesql.sql.nodes import Insert, Merge
 from lakesql.sql.session import Session
 from lakesql.table.state import TableState
-
-RECONCILE = "hoodie.datasource.write.reconcile.schema"
+from lakesql.write.columns import EVOLVE, RECONCILE, with_new
 
 
 def wanted(session: Session, state: TableState) -> bool:
@@ -41,11 +35,3 @@ def for_insert(state: TableState, statement: Insert, source: pa.Schema) -> Table
         return state
     named = pa.schema([f.with_name(n) for f, n in zip(source, statement.columns, strict=True)])
     return with_new(state, named, named.names)
-
-
-def with_new(state: TableState, source: pa.Schema, names: Sequence[str]) -> TableState:
-    """The state with those of the columns `names` of a source that the table lacks."""
-    lower = {n.lower() for n in names}
-    known = {n.lower() for n in (*state.schema.names, *META_COLUMNS)}
-    new = [f for f in source if f.name.lower() in lower and f.name.lower() not in known]
-    return state.with_columns(dialect.storable(pa.schema(new))) if new else state

@@ -5,12 +5,12 @@ from lakesql.errors import SQLError, Unsupported
 from lakesql.services import freshness
 from lakesql.sql.functions import variable
 from lakesql.sql.merge_into import DUPLICATES, POLICIES
-from lakesql.sql.merge_names import EVOLVE
 from lakesql.sql.nodes import ResetSetting, SetSetting
 from lakesql.sql.options import INSERT_OPERATION, check_value, require_spelt
 from lakesql.sql.results import pairs_sql
 from lakesql.sql.session import Session
 from lakesql.table.names import quote
+from lakesql.write.columns import EVOLVE
 from lakesql.write.settings import RETRIES
 
 _OURS = (DUPLICATES, RETRIES, EVOLVE, *(name for name in services.SETTINGS if name.startswith("lakesql.")))

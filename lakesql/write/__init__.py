@@ -60,6 +60,7 @@ from lakesql.write.verbs import VERBS, Verb, action_of, looks_up, rules_of, verb
 __all__ = [
     "LOCK",
     "VERBS",
+    "Guard",
     "Observer",
     "Outcome",
     "PlannedFile",
@@ -70,6 +71,10 @@ __all__ = [
     "with_attempts",
     "write",
 ]
+
+
+Guard = Callable[[TableState], Mapping[str, str] | None]
+"""Looks at a table once more before a write touches it; raising refuses the write. May give more extraMetadata."""
 
 
 def new_file_id() -> str:
@@ -91,6 +96,8 @@ def write(
     changed: Collection[str] | None = None,
     extra: Mapping[str, str] | None = None,
     observe: Observer | None = None,
+    guard: Guard | None = None,
+    even_empty: bool = False,
     clock: Clock = system_clock,
     ids: Callable[[], str] = new_file_id,
 ) -> WriteResult:
@@ -103,7 +110,9 @@ def write(
     delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`: file
     groups that changed since are a conflict, and what happens to a key must be true of all its rows.
     `changed`: with `reads_table`, the columns in which updated rows may differ from the stored ones; None: all.
-    `extra` goes into extraMetadata of the commit.
+    `extra` goes into extraMetadata of the commit, beside the offsets of ingestions that newer commits hand on (`carried`).
+    `guard` is called at every attempt with the table as it is now, under its lock, before anything is written, and may
+    raise. With `even_empty` rows that change nothing make a commit too, one without files.
     `observe` is told what becomes of the rows, which must be numbered, before anything is written.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
 
@@ -122,6 +131,8 @@ def write(
         changed=changed,
         extra=extra or {},
         observe=observe,
+        guard=guard,
+        even_empty=even_empty,
         clock=clock,
         ids=ids,
     )
@@ -161,6 +172,8 @@ def _write_once(
     changed: Collection[str] | None,
     extra: Mapping[str, str],
     observe: Observer | None,
+    guard: Guard | None,
+    even_empty: bool,
     clock: Clock,
     ids: Callable[[], str],
 ) -> WriteResult:
@@ -177,8 +190,11 @@ def _write_once(
             batch = materialise(con, state, given, rules, settings)
             with locked(state.storage, config.lock_wait_ms / 1000):
                 now, zone, notes = _fresh(state, config, clock)
+                extra = {**extra, **((guard and guard(now)) or {})}
                 found = frozenset(partitions)
-                road = _Road(con, verb, config, index, rules, batch, found, extra, clock, zone, ids, notes, changed)
+                road = _Road(
+                    con, verb, config, index, rules, batch, found, extra, clock, zone, ids, notes, changed, even_empty
+                )
                 with damage_named(now):
                     result = _walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:
@@ -213,6 +229,7 @@ class _Road:
     ids: Callable[[], str]
     notes: list[str] = field(default_factory=list)
     changed: Collection[str] | None = None
+    even_empty: bool = False
 
 
 def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[TableState, tzinfo, list[str]]:
@@ -327,7 +344,7 @@ def _walk(road: _Road, planned: _Planned) -> WriteResult:
         rows_deleted=tagged.rows_deleted + _rows_in(road, plan, replaced),
         rows_ignored=tagged.rows_ignored + road.batch.rows_dropped,
     )
-    if not planned.targets and not replaced:
+    if not planned.targets and not replaced and not road.even_empty:
         return result
     if tagged.rows_moved:
         road.notes.append(f"{tagged.rows_moved} of the updated rows moved to another partition.")
@@ -336,7 +353,7 @@ def _walk(road: _Road, planned: _Planned) -> WriteResult:
     txn = commit.begin(now, action_of(road.verb, now.config.is_mor), road.verb.operation, road.clock, road.zone)
     try:
         stats = _write_files(road, planned, txn)
-        body = commit.metadata_of(txn, stats, json.dumps(now.avro, separators=(",", ":")), road.extra, replaced)
+        body = commit.metadata_of(txn, now, stats, json.dumps(now.avro, separators=(",", ":")), road.extra, replaced)
         completed = commit.complete(txn, now, body, planned.touched, road.clock, road.zone)
     except CommitUnknown:
         raise

@@ -16,6 +16,7 @@ from lakesql.format.metadata import CommitMetadata, WriteStat, encode_commit, en
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Timeline, instant_file_name
 from lakesql.table.state import TableState, read_config
 from lakesql.write import metadata_table
+from lakesql.write.carried import handed_on
 from lakesql.write.clock import Clock, draw
 from lakesql.write.transaction import Transaction, beat, heartbeat_path, marked_files, temporary_folder
 
@@ -67,12 +68,16 @@ def prepare_partition(txn: Transaction, partition: str) -> None:
 
 def metadata_of(
     txn: Transaction,
+    state: TableState,
     stats: Sequence[WriteStat],
     schema_json: str,
     extra: Mapping[str, str],
     replaced: Mapping[str, Sequence[str]],
 ) -> CommitMetadata:
-    """The body of the completed instant; always with the table schema (hudi-format 2.12)."""
+    """The body of the completed instant; always with the table schema (hudi-format 2.12).
+
+    `state` is the table as it is now, under its lock: what ingestions stored there is handed on.
+    """
     partitions: dict[str, tuple[WriteStat, ...]] = {}
     for stat in stats:
         partition = stat.partition_path or ""
@@ -80,7 +85,7 @@ def metadata_of(
     return CommitMetadata(
         partition_stats=partitions,
         operation=txn.operation,
-        extra={**extra, "schema": schema_json},
+        extra={**handed_on(state, extra), **extra, "schema": schema_json},
         compacted=False,
         replaced={partition: tuple(ids) for partition, ids in replaced.items()},
     )

@@ -5,6 +5,7 @@ import pytest
 
 from lakesql.errors import SQLError, Unsupported
 from lakesql.sql import dialect
+from lakesql.write.columns import storable
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_result_types_are_brought_to_what_a_table_can_hold():
             ("g", pa.timestamp("ms", "Europe/Berlin")),
         ]
     )
-    assert dialect.storable(given) == pa.schema(
+    assert storable(given) == pa.schema(
         [
             ("a", pa.int32()),
             ("b", pa.int64()),
@@ -129,4 +130,4 @@ def test_result_types_are_brought_to_what_a_table_can_hold():
 
 def test_result_type_without_counterpart_names_the_column():
     with pytest.raises(Unsupported, match="column x has type uint64"):
-        dialect.storable(pa.schema([("x", pa.uint64())]))
+        storable(pa.schema([("x", pa.uint64())]))
