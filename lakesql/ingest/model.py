@@ -88,7 +88,7 @@ class Job:
     whitelist       regular expressions of topic names, full match, case-insensitive; empty: all
     blacklist       the same, wins
     topic_settings  (regular expression, settings) for single topics (dataset.specific.props), in order
-    bootstrap       partition without a stored offset: 'latest', 'earliest', 'offset_lookback', 'skip'
+    bootstrap       partition without a stored offset: 'latest', 'earliest', 'offset_lookback', 'timestamp', 'skip'
     reset           stored offset out of range: 'nearest', 'earliest', 'latest', 'skip', 'fail'
     to_latest       topics, lower case, that jump to their end in this run; {'all'} means every one
     max_tasks       how many tasks the work is packed into at most (mr.job.max.mappers)
@@ -310,6 +310,7 @@ class Plan:
     ranges   all of them, sorted: those that are read, and empty ones that carry an offset on
     tasks    the ranges with something to read, packed
     carried  partitions with a stored offset that are not read in this run, why
+    unknown  partitions without a stored offset whose offsets could not be had, why; they have no range and stay new
     notes    sentences for the person: what is skipped, lost, unknown
     """
 
@@ -318,6 +319,7 @@ class Plan:
     tasks: tuple[Task, ...]
     carried: Mapping[TopicPartition, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- rows

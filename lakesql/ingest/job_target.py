@@ -1,0 +1,160 @@
+"""Where a job writes, out of its settings: a Hudi table, or files laid out as Gobblin's writers and publishers do.
+
+A statement gives the target itself; then the settings only add their options.
+"""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+from lakesql.ingest.model import Target
+from lakesql.ingest.reading import Reading
+from lakesql.ingest.setting_keys import FILES
+
+TABLE = "lakesql.table."
+_APPEND = "hoodie.streamer.source.kafka.append.offsets"
+_PROPERTIES = re.compile(
+    r"hoodie\.(table\.|record\.merge\.|write\.(table\.version|record\.merge\.)"
+    r"|datasource\.write\.(recordkey|precombine|table\.type|payload|keygenerator|hive_style|partitionpath\.urlencode))"
+)
+_TIME_BUILDERS = {"AvroTimePartitionedWriterBuilder": "avro"}
+_TASK_BUILDERS = {
+    "AvroDataWriterBuilder": "avro",
+    "SimpleDataWriterBuilder": "txt",
+    "ParquetDataWriterBuilder": "parquet",
+    "ParquetHdfsDataWriterBuilder": "parquet",
+}
+_TARGET_KEYS = {"data.publisher.type", "data.publisher.final.dir", "writer.fs.uri"}
+
+
+def target_of(read: Reading, given: Target | None, unused: dict[str, str]) -> Target:
+    """The target with its options; settings of the other kind of target are added to `unused`."""
+    target = given or _named(read)
+    if target.kind == "hudi":
+        found = _hudi(read, target)
+        idle, why = (
+            [key.name for key in FILES if key.name not in _TARGET_KEYS or given],
+            "of files; this job writes a Hudi table",
+        )
+        idle = [name for name in idle if name != "extract.table.name"]
+    else:
+        found = _files(read, target)
+        idle = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) and name != _APPEND]
+        idle += ["lakesql.operation", "lakesql.partition.by"]
+        why = "of Hudi tables; this job writes files"
+    unused.update({name: why for name in idle if read.given(name) and name not in unused})
+    return found
+
+
+def _named(read: Reading) -> Target:
+    if into := read.text("lakesql.into"):
+        return Target("hudi", into)
+    if _simple(read, "data.publisher.type") == "HudiPublisher":
+        if not read.given("data.publisher.final.dir"):
+            raise read.missing("data.publisher.final.dir", "Set it to the folder of the Hudi table.")
+        return Target("hudi", _path(read))
+    return Target("files", _path(read))
+
+
+# ---------------------------------------------------------------- Hudi tables
+
+
+def _hudi(read: Reading, target: Target) -> Target:
+    settings = read.settings
+    properties = {name.removeprefix(TABLE): value for name, value in settings.items() if name.startswith(TABLE)}
+    properties |= {name: value for name, value in settings.items() if _PROPERTIES.match(name)}
+    options = {
+        n: v
+        for n, v in settings.items()
+        if n.startswith("hoodie.") and not n.startswith(("hoodie.streamer.", "hoodie.deltastreamer."))
+    }
+    if read(_APPEND):
+        options[_APPEND] = "true"
+    for name in (*properties, *options):
+        if name in settings:
+            read.check_closed(name, settings[name])
+    return replace(
+        target,
+        operation=target.operation or read("lakesql.operation"),
+        partition_by=target.partition_by or read("lakesql.partition.by") or (),
+        select=target.select or read.text("lakesql.select"),
+        properties=properties | dict(target.properties),
+        options=options | dict(target.options),
+    )
+
+
+# ---------------------------------------------------------------- files
+
+
+def _files(read: Reading, target: Target) -> Target:
+    layout, form = _layout(read)
+    newer = read.given("writer.partitioner.class")
+    left = {*_TARGET_KEYS, "writer.builder.class", "writer.partitioner.class", "extract.table.name"}
+    options: dict[str, str] = {}
+    for key in FILES:
+        if key.name in left or (
+            newer and key.name in ("writer.partition.level", "writer.partition.pattern") and not read.given(key.name)
+        ):
+            continue
+        if (value := read.text(key.name)) is not None:
+            read(key.name)
+            options[key.name] = value.lower() if key.closed and key.name != "writer.destination.type" else value
+    options |= {"lakesql.files.layout": layout, "writer.output.format": form}
+    if read(_APPEND):
+        options[_APPEND] = "true"
+    if layout == "time" and not read.given("writer.partition.timezone"):
+        read.notes.append(
+            "Time folders are named in UTC, where Gobblin takes America/Los_Angeles; set writer.partition.timezone for another zone."
+        )
+    return replace(target, select=target.select or read.text("lakesql.select"), options=options | dict(target.options))
+
+
+def _layout(read: Reading) -> tuple[str, str]:
+    """Layout of the folders and format of the files."""
+    builder, publisher = _simple(read, "writer.builder.class"), _simple(read, "data.publisher.type")
+    partitioner = _simple(read, "writer.partitioner.class")
+    form = _TIME_BUILDERS.get(builder) or _TASK_BUILDERS.get(builder)
+    chosen, named = read("lakesql.files.layout"), read("writer.output.format")
+    if builder and form is None and not (chosen and named):
+        raise read.wrong(
+            "writer.builder.class",
+            "this writer is not known",
+            "Say what it does by lakesql.files.layout and writer.output.format.",
+        )
+    if partitioner and not re.match(r"TimeBased\w*WriterPartitioner$", partitioner) and not chosen:
+        raise read.wrong(
+            "writer.partitioner.class", "this partitioner is not known", "Say what it does by lakesql.files.layout."
+        )
+    if publisher and not re.match(r"(TimePartitioned(Streaming)?|Base)DataPublisher$", publisher) and not chosen:
+        read.notes.append(
+            f"data.publisher.type = {publisher}: this class is not known and is taken for BaseDataPublisher."
+        )
+    by_time = builder in _TIME_BUILDERS or publisher.startswith("TimePartitioned") or bool(partitioner)
+    return chosen or ("time" if by_time else "task"), named or form or "avro"
+
+
+def _simple(read: Reading, name: str) -> str:
+    """A Java class without its package."""
+    return (read.text(name) or "").rsplit(".", 1)[-1]
+
+
+def _path(read: Reading) -> str:
+    """The folder, on the file system that the job names."""
+    folder = str(read.text("data.publisher.final.dir"))
+    if not read.given("data.publisher.final.dir"):
+        folder = str(PurePosixPath(os.environ.get("GOBBLIN_WORK_DIR", ""), folder))
+        read.notes.append(f"data.publisher.final.dir is not set: files go to {folder}.")
+    name = "data.publisher.final.dir" if "://" in folder or folder.startswith("file:") else "writer.fs.uri"
+    uri = urlsplit(folder if name != "writer.fs.uri" else str(read.text(name)))
+    if uri.scheme in ("hdfs", "webhdfs", "viewfs", "maprfs"):
+        raise read.wrong(
+            name,
+            "Hadoop file systems are not written",
+            "Name a local folder or an object store such as s3://bucket/folder.",
+        )
+    inner = uri.path if name != "writer.fs.uri" else folder
+    if uri.scheme in ("", "file"):
+        return inner
+    return f"{uri.scheme}://{uri.netloc}/{inner.lstrip('/')}"
