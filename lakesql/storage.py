@@ -87,10 +87,18 @@ class Storage(ABC):
         """Make the folders for a new data file and return the path that DuckDB writes it to."""
 
     @abstractmethod
+    def rename(self, path: str, target: str) -> None:
+        """Move a file to another name of this root, replacing what is there; folders on the way are made.
+
+        FileNotFoundError when there is no such file.
+        """
+
+    @abstractmethod
     def lock(self, name: str, wait_s: float) -> AbstractContextManager[None]:
         """Hold the lock `name` of this root against all threads and processes of the machine, not re-entrant.
 
-        CommitConflict when it is not free within `wait_s` seconds.
+        A name with a '/' is a path of its own, others lie in LOCK_FOLDER. CommitConflict when it is not free within
+        `wait_s` seconds.
         """
 
     def walk(self, folder: str, skip: Callable[[str], bool] = lambda _: False) -> Iterator[FileInfo]:
@@ -266,9 +274,17 @@ class LocalStorage(Storage):
             _checksum_file(target).unlink(missing_ok=True)
         return str(target)
 
+    def rename(self, path: str, target: str) -> None:
+        self.requests["put"] += 1
+        full, final = Path(self._full(path)), Path(self._full(target))
+        with explained(str(final), "written", FileNotFoundError):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            _checksum_file(final).unlink(missing_ok=True)
+            full.replace(final)
+
     @contextmanager
     def lock(self, name: str, wait_s: float) -> Iterator[None]:
-        target = Path(self._full(f"{LOCK_FOLDER}/{name}.lock"))
+        target = Path(self._full(f"{name}.lock" if "/" in name else f"{LOCK_FOLDER}/{name}.lock"))
         holder = target.with_name(target.name + ".holder")
         lock = FileLock(target)
         try:
@@ -358,6 +374,13 @@ class MemoryStorage(Storage):
 
     def create(self, path: str) -> str:
         raise Unsupported(f"{self.uri}/{path}: DuckDB cannot write into an in-memory storage. Use a local path.")
+
+    def rename(self, path: str, target: str) -> None:
+        self.requests["put"] += 1
+        with self._guard:
+            if path not in self.files:
+                raise FileNotFoundError(f"{self.uri}/{path}")
+            self._store(target, self.files.pop(path)[0])
 
     @contextmanager
     def lock(self, name: str, wait_s: float) -> Iterator[None]:

@@ -77,6 +77,10 @@ class FaultyStorage(Storage):
         with self._call("put", path, create=True):
             return self.inner.create(path)
 
+    def rename(self, path: str, target: str) -> None:
+        with self._call("put", target):
+            self.inner.rename(path, target)
+
     @contextmanager
     def lock(self, name: str, wait_s: float) -> Iterator[None]:
         # The operating system frees the lock of a dead process, so it is passed on as it is.

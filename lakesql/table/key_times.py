@@ -65,11 +65,11 @@ def timestamp_path_sql(column: str, kind: pa.DataType, given: Mapping[str, str],
             "store. Set it as the other writers of the table do."
         )
     shown = option("timezone") or option("output.timezone")
-    zone = _zone(shown, where) if shown else None
+    zone = zone_named(shown, where) if shown else None
     if pa.types.is_string(kind) and type_ in ("DATE_STRING", "MIXED"):
         local = _parsed(column, option, zone, where)
     else:
-        local = _local(_scalar(column, kind, option, type_, where), zone)
+        local = local_time(_scalar(column, kind, option, type_, where), zone)
     formatted = strftime_pattern(output, where)
     if "%z" in formatted:
         raise Unsupported(f"{where}: an output pattern with a zone ('{output}') is not supported.")
@@ -94,7 +94,8 @@ def strftime_pattern(pattern: str, where: str) -> str:
     return "".join(translated)
 
 
-def _zone(name: str, where: str) -> datetime.tzinfo:
+def zone_named(name: str, where: str) -> datetime.tzinfo:
+    """A zone by the name that Joda-Time takes; Unsupported for one that nobody knows."""
     if name in ("UTC", "GMT", "Z"):
         return datetime.UTC
     fixed = re.fullmatch(r"GMT([+-])(\d{1,2})(?::?([0-5]\d))?", name)
@@ -110,7 +111,7 @@ def _zone(name: str, where: str) -> datetime.tzinfo:
         ) from error
 
 
-def _local(moment: str, zone: datetime.tzinfo | None) -> str:
+def local_time(moment: str, zone: datetime.tzinfo | None) -> str:
     """The wall clock of a zone (None: UTC) at a moment, which is a naive UTC timestamp."""
     if zone is None or zone is datetime.UTC:
         return moment
@@ -166,7 +167,7 @@ def _parsed(column: str, option: Option, output: datetime.tzinfo | None, where: 
     delimiter = option("input.dateformat.list.delimiter.regex")
     chosen = [p.strip() for p in (re.split(delimiter, patterns) if delimiter is not None else patterns.split(","))]
     given = option("timezone") or option("input.timezone")
-    zone = _zone(given, where) if given else None
+    zone = zone_named(given, where) if given else None
     translated = [strftime_pattern(pattern, where) for pattern in chosen]
     text = f"coalesce({column}, {_epoch_text(translated[0], zone)})"
     tries = [_try(text, pattern, zone, output, where) for pattern in translated]
@@ -182,11 +183,11 @@ def _epoch_text(pattern: str, zone: datetime.tzinfo | None) -> str:
 def _try(text: str, pattern: str, zone: datetime.tzinfo | None, output: datetime.tzinfo | None, where: str) -> str:
     if "%z" not in pattern:
         local = f"try_strptime({text}, {literal(pattern)})"
-        return local if output is None else _local(_moment(local, zone), output)
+        return local if output is None else local_time(_moment(local, zone), output)
     # strptime knows offsets only, Joda also writes Z.
     parsed = f"try_strptime(regexp_replace({text}, 'Z$', '+0000'), {literal(pattern)})"
     if zone is not None or output is not None:
-        return _local(f"timezone('UTC', {parsed})", output or zone)
+        return local_time(f"timezone('UTC', {parsed})", output or zone)
     if not pattern.endswith("%z"):
         raise Unsupported(f"{where}: an input pattern with a zone that is not its end is not supported.")
     bare = f"regexp_replace({text}, '(Z|[+-][0-9]{{2}}:?[0-9]{{2}})$', '')"
