@@ -50,11 +50,15 @@ CODES: tuple[tuple[type[LakeError], int], ...] = (
 
 
 def ingest(
-    files: Annotated[list[Path], typer.Argument(metavar="JOBFILE...", help=".pull, .job, .properties, .conf or .json.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="JOBFILE...", help=".pull, .job, .properties, .conf or .json.")
+    ],
     into: Annotated[
         str | None, typer.Option(metavar="TABLE", help="Write this Hudi table, in place of files; may hold {topic}.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be read; read and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read; read and write nothing.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="One run of each job; this is the default.")] = False,
     every: Annotated[str | None, typer.Option(metavar="5m", help="Run again and again, so far apart.")] = None,
     set_: Annotated[

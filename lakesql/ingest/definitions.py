@@ -124,7 +124,9 @@ def require(warehouse: str, name: str) -> Definition:
         known = names(warehouse)
         near = get_close_matches(name, known, 1)
         meant = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known) or 'none'}."
-        raise SQLError(f"there is no ingestion {name} in {warehouse}. {meant} CREATE INGESTION {name} AS ... makes one.")
+        raise SQLError(
+            f"there is no ingestion {name} in {warehouse}. {meant} CREATE INGESTION {name} AS ... makes one."
+        )
     return found
 
 

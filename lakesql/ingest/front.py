@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -127,10 +128,11 @@ def _format(definition: Definition) -> dict[str, str]:
 
 def resolved(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings with ${env:NAME} replaced. JobError for a variable that is not there."""
-    return {key: _ENV.sub(lambda m, k=key: _variable(k, m[1].strip()), value) for key, value in settings.items()}
+    return {key: _ENV.sub(partial(_variable, key), value) for key, value in settings.items()}
 
 
-def _variable(key: str, name: str) -> str:
+def _variable(key: str, reference: re.Match[str]) -> str:
+    name = reference[1].strip()
     value = os.environ.get(name)
     if value is None:
         raise JobError(f"setting {key}: the environment variable {name} is not set. Set it, then run again.")

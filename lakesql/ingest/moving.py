@@ -45,9 +45,7 @@ def move(con: duckdb.DuckDBPyConnection, job: Job, wanted: Wanted, *, dry_run: b
         return _moved(parts, job, chosen, offsets, dry_run, now_ms, "Offsets set by hand")
 
 
-def bring(
-    con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bool, now_ms: int, note: str
-) -> pa.Table:
+def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bool, now_ms: int, note: str) -> pa.Table:
     """Set the offsets that another state says, for example one from a file."""
     with front.assemble(con, job) as parts:
         topics = tuple(parts.client.topics())

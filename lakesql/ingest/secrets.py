@@ -15,7 +15,9 @@ _NAMES = re.compile(
     r"passw|passphrase|secret|token(?!\.endpoint)|credential|jaas|user\.?info|private|api\.?key|key\.pem|access\.?key|oauthbearer\.config",
     re.IGNORECASE,
 )
-_INSIDE = re.compile(r"""(\b[\w.]*(?:password|passwd|secret|token)["']?\s*[=:]+\s*)("[^"]*"?|'[^']*'?|[^\s'",;)]+)""", re.IGNORECASE)
+_INSIDE = re.compile(
+    r"""(\b[\w.]*(?:password|passwd|secret|token)["']?\s*[=:]+\s*)("[^"]*"?|'[^']*'?|[^\s'",;)]+)""", re.IGNORECASE
+)
 _USER = re.compile(r"(\w+://)([^/@\s'\"]+)(?=@)")
 REFERENCE = re.compile(r"\$\{[^}]*\}")
 

@@ -33,7 +33,10 @@ OFFSETS = pa.schema(
 def plan(made: Plan, remarks: Sequence[str] = ()) -> pa.Table:
     """One row for each partition; then, without a topic, the notes."""
     place = {
-        (unit.topic, r.partition): (unit.group, task.number) for task in made.tasks for unit in task.units for r in unit.ranges
+        (unit.topic, r.partition): (unit.group, task.number)
+        for task in made.tasks
+        for unit in task.units
+        for r in unit.ranges
     }
     rows = []
     for r in made.ranges:

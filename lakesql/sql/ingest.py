@@ -146,9 +146,7 @@ def run(session: Session, definition: Definition) -> pa.Table:
     return tables.report(report)
 
 
-def run_work(
-    session: Session, work: Work, progress: Progress | None = None, metrics: Metrics | None = None
-) -> Report:
+def run_work(session: Session, work: Work, progress: Progress | None = None, metrics: Metrics | None = None) -> Report:
     """Run a job on this connection's tables; also what it leaves: views of new tables, the last result."""
     session.instance.release(session.owner)
     with session.instance.cursor() as con:

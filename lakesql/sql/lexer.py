@@ -170,7 +170,9 @@ def secret_spans(words: Sequence[Token]) -> list[tuple[int, int]]:
             at += 1
         if at < len(words) and words[at].kind != "op" and (at > place + 1 or words[at].kind in ("string", "open")):
             last = at
-            while last + 1 < len(words) and words[last + 1].start == words[last].end and words[last + 1].text not in ",)":
+            while (
+                last + 1 < len(words) and words[last + 1].start == words[last].end and words[last + 1].text not in ",)"
+            ):
                 last += 1
             found.append((words[at].start, words[last].end))
     return found

@@ -303,5 +303,15 @@ Ingestion = Ingest | CreateIngestion | RunIngestion | ShowIngestion | AlterInges
 Change = Merge | Update | Delete | Insert | Truncate
 Show = ShowProperties | ShowTables | ShowColumns
 Statement = (
-    Change | CreateTable | DropTable | Show | SetSetting | ResetSetting | Explain | Call | Ingestion | ExplainIngest | Passed
+    Change
+    | CreateTable
+    | DropTable
+    | Show
+    | SetSetting
+    | ResetSetting
+    | Explain
+    | Call
+    | Ingestion
+    | ExplainIngest
+    | Passed
 )

@@ -401,4 +401,3 @@ def _expected(cursor: Cursor, what: str, known: Sequence[str]) -> NoReturn:
     near = get_close_matches(cursor.peek().word, known, 1, _NEAR) if cursor.peek().word else []
     meant = f"; did you mean {near[0]}?" if near else ""
     cursor.fail(f"expected {what}, found {cursor.shown()}{meant}")
-

@@ -84,10 +84,6 @@ def _value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(k)}: {_value(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-        return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, list | tuple):
         return "CAST([" + ", ".join(map(_value, value)) + "] AS VARCHAR[])"
     return literal(str(value))
