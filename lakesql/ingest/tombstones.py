@@ -1,0 +1,139 @@
+"""Records without a value as deletes of a keyed table: which rows they void, and where the rows lie that they remove.
+
+The key of a tombstone is its decoded key columns, as far as the rows have columns of these names, else the bytes of the
+Kafka key. Within a batch the last record of a key by topic, partition and offset wins: rows before a tombstone do not
+count, and a tombstone with a row behind it is written before the rows, so it removes only what is stored. An ordering
+field is not asked: a delete by tombstone is one without a time (hudi-format 5.3), and whatever comes after it may stay.
+Tombstones go through AS SELECT as rows with NULL in every column that is not of the key.
+"""
+
+from collections.abc import Mapping
+
+import duckdb
+
+from lakesql.ingest.model import KAFKA
+from lakesql.table.names import duckdb_type, quote
+from lakesql.table.read import plan, to_sql
+from lakesql.table.state import TableState
+
+Connection = duckdb.DuckDBPyConnection
+Columns = Mapping[str, str]
+"""Names to DuckDB types."""
+
+LAST, GONE, FOUND = "__lakesql_last", "__lakesql_gone", "__lakesql_found"
+TABLES = (LAST, *(f"{name}_{n}" for name in (GONE, FOUND) for n in (0, 1)))
+"""TEMP tables that are made here."""
+
+_KAFKA = frozenset(KAFKA.names)
+_PLACE = "struct_pack(topic := {0}_topic, number := {0}_partition, at := {0}_offset)"
+
+
+def meaningless(table: TableState, operation: str, envelope: str) -> str | None:
+    """Why tombstones delete nothing of this table, as the end of a sentence; None when they do."""
+    config = table.config
+    if not config.record_key_fields:
+        return "the table has no record key"
+    if operation != "upsert":
+        return f"the operation {operation} looks up no keys"
+    if config.delete_field or envelope not in ("", "none"):
+        return "the change events of this table say themselves what is deleted"
+    return None
+
+
+def settle(con: Connection, rows: str, columns: Columns, tombs: str, tomb_columns: Columns) -> tuple[str, int]:
+    """SQL of the rows that no tombstone voids, in order, and how many are voided. `rows` and `tombs` name relations.
+
+    Fills LAST: the last tombstone of each key, and whether a row comes behind it (`later`).
+    """
+    shared = [c for c in tomb_columns if c in columns and c not in _KAFKA] or ["_key"]
+    keys = ", ".join(map(quote, shared))
+    on = " AND ".join(_same(c, columns.get(c), tomb_columns[c]) for c in shared)
+    if any(c not in columns for c in shared):
+        on = "false"  # the rows do not say their key, so none of them can be meant
+    place, theirs = _PLACE.format(""), _PLACE.format("r.")
+    last = (
+        f"SELECT *, {place} AS place FROM {tombs} "
+        f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {place} DESC) = 1"
+    )
+    later = f"EXISTS (SELECT 1 FROM {rows} r WHERE {on} AND {theirs} > t.place)"
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {LAST} AS SELECT *, {later} AS later FROM ({last}) t").fetchall()
+    void = f"EXISTS (SELECT 1 FROM {LAST} t WHERE {on} AND {theirs} < t.place)"
+    voided = int(con.execute(f"SELECT count(*) FROM {rows} r WHERE {void}").fetchall()[0][0])
+    if not voided:
+        return f"SELECT * FROM {rows}", 0
+    return f"SELECT r.* FROM {rows} r WHERE NOT {void} ORDER BY r._topic, r._partition, r._offset", voided
+
+
+def _same(column: str, kind: str | None, tomb_kind: str) -> str:
+    name = quote(column)
+    if kind == tomb_kind:
+        return f"r.{name} IS NOT DISTINCT FROM t.{name}"
+    return f"CAST(r.{name} AS VARCHAR) IS NOT DISTINCT FROM CAST(t.{name} AS VARCHAR)"
+
+
+def as_rows(columns: Columns, later: bool) -> str:
+    """SQL of the tombstones in LAST as rows of the relation `kafka`, which has these columns."""
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns.items())
+    own = f"SELECT * EXCLUDE (place, later) FROM {LAST} WHERE later = {later} ORDER BY place"
+    return f"SELECT {nulls} WHERE false UNION ALL BY NAME ({own})"
+
+
+def deletes_sql(con: Connection, table: TableState, selected: str, number: int, notes: list[str]) -> str | None:
+    """Rows for `write` that delete, of what AS SELECT made of tombstones; None when nothing is to be deleted.
+
+    `selected` is SQL. Where a row does not say its partition, its key is looked up in the table. `number` tells two
+    calls for one write apart.
+    """
+    config, name = table.config, f"{GONE}_{number}"
+    given = {str(row[0]).lower(): str(row[0]) for row in con.execute(f"DESCRIBE {selected}").fetchall()}
+    keys = config.record_key_fields
+    fields = list(dict.fromkeys(f for f in (*keys, *config.partition_fields) if f.lower() in given))
+    lack = [f for f in keys if f.lower() not in given or f not in table.schema.names]
+    if lack:
+        count = con.execute(f"SELECT count(*) FROM ({selected})").fetchall()[0][0]
+        if count:
+            notes.append(f"{count} tombstones were skipped: they do not say the record key column {lack[0]}.")
+        return None
+    casts = ", ".join(
+        f"TRY_CAST({quote(given[f.lower()])} AS {duckdb_type(table.schema.field(f).type, f)}) AS {quote(f)}"
+        for f in fields
+    )
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT DISTINCT {casts} FROM ({selected})").fetchall()
+    no_key = " OR ".join(f"{quote(k)} IS NULL" for k in keys)
+    lost = con.execute(f"DELETE FROM {name} WHERE {no_key}").fetchall()[0][0]
+    if lost:
+        notes.append(f"{lost} tombstones were skipped: their record key is NULL or does not fit its column.")
+    absent = [f for f in config.partition_fields if f not in fields]
+    unknown = "true" if absent else " OR ".join(f"{quote(f)} IS NULL" for f in config.partition_fields) or "false"
+    if not con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]:
+        return None
+    nulls = "".join(
+        f", CAST(NULL AS {duckdb_type(table.schema.field(f).type, f)}) AS {quote(f)}"
+        for f in absent
+        if f in table.schema.names
+    )
+    said = f"SELECT *{nulls}, CAST(NULL AS VARCHAR) AS _hoodie_partition_path, 'delete' AS __op FROM {name} WHERE NOT ({unknown})"
+    searched = con.execute(f"SELECT count(*) FROM {name} WHERE {unknown}").fetchall()[0][0]
+    if not searched:
+        return said
+    found = _look_up(con, table, f"SELECT * FROM {name} WHERE {unknown}", number)
+    columns = ", ".join(map(quote, keys))
+    hit = con.execute(f"SELECT count(*) FROM (SELECT DISTINCT {columns} FROM {found})").fetchall()[0][0]
+    if searched > hit:
+        notes.append(
+            f"{searched - hit} tombstones were skipped: they do not say their partition, and the table has no such key."
+        )
+    return f"{said} UNION ALL BY NAME SELECT *, 'delete' AS __op FROM {found}"
+
+
+def _look_up(con: Connection, table: TableState, wanted: str, number: int) -> str:
+    """The TEMP table with the keys of `wanted` and the partition of every row of the table that has one."""
+    keys, name = table.config.record_key_fields, f"{FOUND}_{number}"
+    columns = ", ".join(f"g.{quote(k)}" for k in keys)
+    on = " AND ".join(f"s.{quote(k)} = g.{quote(k)}" for k in keys)
+    stored = to_sql(con, plan(table), [*keys, "_hoodie_partition_path"])
+    con.execute(
+        f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT DISTINCT {columns}, s._hoodie_partition_path "
+        f"FROM ({wanted}) g JOIN ({stored}) s ON {on}"
+    ).fetchall()
+    return name
