@@ -1,7 +1,7 @@
 """What the front ends ask of an ingestion: a job out of a definition or a job file, its plan, its run.
 
 SQL, the procedures and the command line come in here and nowhere else, and meet the real client, sinks and decoders in
-`parts.assemble`. Nothing is decided here.
+`assembly.assemble`. Nothing is decided here.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 
 from lakesql.errors import JobError, SQLError
-from lakesql.ingest import parts as parts_
+from lakesql.ingest import assembly
 from lakesql.ingest import run as run_
 from lakesql.ingest.definitions import Definition
 from lakesql.ingest.jobfile import read_job_file
@@ -27,6 +27,7 @@ from lakesql.ingest.settings import JobRead, job_of
 
 TOPIC = "{topic}"
 INTO = "lakesql.into"
+LOCKS = ".lakesql/locks"
 FORMAT_SETTINGS = (
     "lakesql.format", "source.class", "kafka.deserializer.type", "lakesql.decoder", "lakesql.wire",
 )  # fmt: skip
@@ -71,7 +72,7 @@ def work_of(definition: Definition, path_of: PathOf, settings: Mapping[str, str]
     contradicted = next((key for key in _OF_TARGET if key in definition.options), None)
     if contradicted:
         raise SQLError(f"setting {contradicted}: the statement itself says where rows go and which. Leave it out.")
-    if definition.output is not None and not (definition.output == "hudi"):
+    if definition.output is not None and definition.output != "hudi":
         given["writer.output.format"] = definition.output
     target = Target(
         "files" if definition.files else "hudi",
@@ -146,7 +147,15 @@ def _work(read: JobRead) -> Work:
         for name, why in read.unused.items():
             by_reason.setdefault(why, []).append(name)
         remarks += [f"Not used: {', '.join(names)} ({why})." for why, names in by_reason.items()]
-    return Work(read.job, tuple(dict.fromkeys(remarks)))
+    return Work(_locked_beside(read.job), tuple(dict.fromkeys(remarks)))
+
+
+def _locked_beside(job: Job) -> Job:
+    """The lock of a Hudi target lies beside it: within, it would make a folder of a table that does not exist yet."""
+    if job.lock_dir is not None or job.target.kind != "hudi":
+        return job
+    above = job.target.path.partition(TOPIC)[0].rpartition("/")[0]
+    return replace(job, lock_dir=f"{above}/{LOCKS}")
 
 
 def name_for(into: str) -> str:
@@ -160,7 +169,7 @@ def name_for(into: str) -> str:
 
 def assemble(con: duckdb.DuckDBPyConnection, job: Job) -> AbstractContextManager[Parts]:
     """The client, sinks and decoders of a job, given back at the end."""
-    return parts_.assemble(job, con)
+    return assembly.assemble(job, con)
 
 
 def plan(con: duckdb.DuckDBPyConnection, work: Work) -> Plan:

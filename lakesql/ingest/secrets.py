@@ -1,6 +1,6 @@
-"""Which settings are secrets, and texts without them: nothing that an ingestion prints or raises holds a password.
+"""Texts without secrets: nothing that an ingestion prints or raises holds a password.
 
-A secret is known by the name of its setting, by a `password=` inside of a longer value (sasl.jaas.config), and as the user's
+A secret is known by the name of its setting (`masked`), by a `password=` inside of a longer value (sasl.jaas.config), and as the user's
 part of an address. References like ${env:NAME} are no secrets: they say where one is.
 """
 
@@ -9,22 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lakesql.errors import LakeError
+from lakesql.ingest.masked import is_secret
 
 MASK = "***"
-_NAMES = re.compile(
-    r"passw|passphrase|secret|token(?!\.endpoint)|credential|jaas|user\.?info|private|api\.?key|key\.pem|access\.?key|oauthbearer\.config",
-    re.IGNORECASE,
-)
 _INSIDE = re.compile(
     r"""(\b[\w.]*(?:password|passwd|secret|token)["']?\s*[=:]+\s*)("[^"]*"?|'[^']*'?|[^\s'",;)]+)""", re.IGNORECASE
 )
 _USER = re.compile(r"(\w+://)([^/@\s'\"]+)(?=@)")
 REFERENCE = re.compile(r"\$\{[^}]*\}")
-
-
-def is_secret(key: str) -> bool:
-    """Whether the value of a setting of this name is never shown."""
-    return _NAMES.search(key) is not None
 
 
 def is_plain(key: str, value: str) -> bool:

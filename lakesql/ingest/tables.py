@@ -6,16 +6,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from lakesql.ingest.model import Plan, Report, State
+from lakesql.ingest.plan import PLAN, plan_table
 from lakesql.ingest.report import to_arrow
 
-PLAN = pa.schema(
-    [
-        ("topic", pa.string()), ("partition", pa.int32()), ("low", pa.int64()), ("high", pa.int64()),
-        ("records", pa.int64()), ("bytes", pa.int64()), ("weight", pa.float64()),
-        ("group", pa.int32()), ("container", pa.int32()), ("reason", pa.string()),
-        ("stored", pa.int64()), ("lost", pa.int64()), ("skipped", pa.int64()), ("error", pa.string()),
-    ]
-)  # fmt: skip
 REPORT = (
     "topic", "partition", "low", "high", "next", "read", "written", "quarantined", "deletes", "lag", "stop",
 )  # fmt: skip
@@ -31,32 +24,9 @@ OFFSETS = pa.schema(
 
 
 def plan(made: Plan, remarks: Sequence[str] = ()) -> pa.Table:
-    """One row for each partition; then, without a topic, the notes."""
-    place = {
-        (unit.topic, r.partition): (unit.group, task.number)
-        for task in made.tasks
-        for unit in task.units
-        for r in unit.ranges
-    }
-    rows = []
-    for r in made.ranges:
-        group, container = place.get((r.topic, r.partition), (None, None))
-        rows.append(
-            {
-                "topic": r.topic, "partition": r.partition, "low": r.low, "high": r.high, "records": r.records,
-                "bytes": round(r.expected_bytes), "weight": r.weight, "group": group, "container": container,
-                "reason": r.reason, "stored": r.stored, "lost": r.gap[1] - r.gap[0] if r.gap else 0,
-                "skipped": r.skipped, "error": r.error,
-            }
-        )  # fmt: skip
-    planned = {r.at for r in made.ranges}
-    rows += [
-        {"topic": at.topic, "partition": at.partition, "records": 0, "reason": why}
-        for at, why in sorted(made.carried.items())
-        if at not in planned
-    ]
-    rows += [{"reason": note} for note in dict.fromkeys((*remarks, *made.notes))]
-    return pa.Table.from_pylist(rows, schema=PLAN)
+    """One row for each partition; then, as reasons without a topic, the remarks and notes."""
+    notes = [{"reason": note} for note in dict.fromkeys((*remarks, *made.notes))]
+    return pa.concat_tables([plan_table(made), pa.Table.from_pylist(notes, schema=PLAN)])
 
 
 def report(done: Report) -> pa.Table:

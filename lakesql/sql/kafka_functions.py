@@ -27,7 +27,7 @@ from lakesql.ingest.state import runs_table
 from lakesql.sql.instance import Arguments, Free, Instance
 from lakesql.sql.results import table_sql
 from lakesql.sql.spill import spilled
-from lakesql.storage import Storage, open_storage
+from lakesql.storage import Storage
 from lakesql.table.state import PROPERTIES
 
 LAG = pa.schema(

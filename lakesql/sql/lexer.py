@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakesql.errors import SQLError
-from lakesql.ingest.secrets import is_secret, without_secrets
+from lakesql.ingest.masked import is_secret
+from lakesql.ingest.secrets import without_secrets
 
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -55,9 +55,9 @@ def explained(cursor: Cursor) -> ExplainIngest | None:
         return None
     if verb == "INGEST":
         return ExplainIngest(ingest(cursor))
-    if verb == "RUN":
-        return ExplainIngest(_run(cursor))
-    cursor.refuse(f"EXPLAIN of {verb} INGESTION", "EXPLAIN INGEST ... and EXPLAIN RUN INGESTION name show a plan.")
+    if verb != "RUN":
+        cursor.refuse(f"EXPLAIN of {verb} INGESTION", "EXPLAIN INGEST ... and EXPLAIN RUN INGESTION name show a plan.")
+    return ExplainIngest(_run(cursor))
 
 
 def _verb(cursor: Cursor) -> str | None:
@@ -77,10 +77,13 @@ def _verb(cursor: Cursor) -> str | None:
         near = get_close_matches(first, verbs, 1, _NEAR)
         if near and words[2:3]:
             cursor.fail(f"{first} {second} is no statement; did you mean {near[0]} INGESTION?")
-    elif first in verbs and first != "SHOW" and second and words[2:3]:
-        if get_close_matches(second, ("INGESTION",), 1, _NEAR_NOUN):
-            cursor.fail(f"{first} {second} is no statement; did you mean {first} INGESTION?")
+    elif first in verbs and first != "SHOW" and words[2:3] and _is_nearly_noun(second):
+        cursor.fail(f"{first} {second} is no statement; did you mean {first} INGESTION?")
     return None
+
+
+def _is_nearly_noun(word: str) -> bool:
+    return bool(get_close_matches(word, ("INGESTION",), 1, _NEAR_NOUN))
 
 
 # ---------------------------------------------------------------- INGEST
