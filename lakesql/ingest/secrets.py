@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from lakesql.errors import LakeError
 from lakesql.ingest.masked import is_secret
+from lakesql.ingest.setting_keys import KEYS, OLDER
 
 MASK = "***"
 _INSIDE = re.compile(
@@ -22,6 +23,11 @@ REFERENCE = re.compile(r"\$\{[^}]*\}")
 def is_plain(key: str, value: str) -> bool:
     """Whether a secret is written out, rather than referred to."""
     return bool(secrets_of({key: value})) and not REFERENCE.fullmatch(value.strip())
+
+
+def may_be_shown(key: str) -> bool:
+    """Whether the text of a statement may be printed with the value of this key, before anybody knows what it means."""
+    return not is_secret(key) and ("." not in key or key in KEYS or key in OLDER or key.startswith("hoodie."))
 
 
 def shown(key: str, value: str) -> str:

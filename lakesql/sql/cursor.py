@@ -65,7 +65,7 @@ class Cursor:
         """The next token for an error text."""
         if self.done:
             return "the end of the statement"
-        return "a secret" if self._hides(self.peek()) else repr(self.peek().text)
+        return "a value that is not shown" if self._hides(self.peek()) else repr(self.peek().text)
 
     def _hides(self, token: Token) -> bool:
         """Whether a token must not be printed: the password among the options of an ingestion."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lakesql.errors import SQLError
 from lakesql.ingest.masked import is_secret
-from lakesql.ingest.secrets import without_secrets
+from lakesql.ingest.secrets import may_be_shown, without_secrets
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -156,27 +156,40 @@ def may_hold_secrets(text: str) -> bool:
 
 
 def secret_spans(words: Sequence[Token]) -> list[tuple[int, int]]:
-    """Where the values of settings stand that are secrets, also in a statement that is malformed there."""
-    found = []
+    """Where the values of settings stand that are, or may be, secrets; also in a statement that is malformed there."""
+    found = [(t.start, t.end) for t in words if without_secrets(t.text) != t.text]
     for place, token in enumerate(words):
-        if without_secrets(token.text) != token.text:
-            found.append((token.start, token.end))
-        if token.kind == "op" or not is_secret(token.text):
+        if token.kind == "op" or may_be_shown(key := _key_that_ends(words, place)):
             continue
         if token.kind == "open":
             found.append((token.start, token.end))
             continue
         at = place + 1
-        while at < len(words) and words[at].kind == "op" and words[at].text in _ASSIGNING:
+        while at < len(words) and words[at].kind == "op":
             at += 1
-        if at < len(words) and words[at].kind != "op" and (at > place + 1 or words[at].kind in ("string", "open")):
-            last = at
-            while (
-                last + 1 < len(words) and words[last + 1].start == words[last].end and words[last + 1].text not in ",)"
-            ):
-                last += 1
-            found.append((words[at].start, words[last].end))
-    return found
+        assigned = at > place + 1 and words[place + 1].text in _ASSIGNING
+        if at == len(words) or not (words[at].kind in ("string", "open", "quoted") or (assigned and is_secret(key))):
+            continue
+        if at > place + 1 and at + 1 < len(words) and words[at + 1].text in _ASSIGNING:
+            continue  # the next key
+        last = at
+        while last + 1 < len(words) and words[last + 1].start == words[last].end and words[last + 1].text not in ",)":
+            last += 1
+        found.append((words[at].start, words[last].end))
+    hidden = {t.text for t in words if any(a <= t.start < b for a, b in found) and t.kind != "op"}
+    return [*found, *((t.start, t.end) for t in words if t.text in hidden)]
+
+
+def _key_that_ends(words: Sequence[Token], place: int) -> str:
+    """The key that a token ends: a text, or a word with the dotted words before it."""
+    token = words[place]
+    if token.kind == "string":
+        return token.text[1:-1]
+    parts = [token.name]
+    while place >= 2 and words[place - 1].text == "." and words[place - 2].kind in IDENTIFIERS:
+        place -= 2
+        parts.insert(0, words[place].name)
+    return ".".join(parts)
 
 
 def _starred(text: str) -> str:
