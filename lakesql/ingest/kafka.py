@@ -27,6 +27,9 @@ BUDGET = 256 << 20
 
 SMALLEST_SHARE = 8 << 20
 
+_LARGEST_MESSAGE = 1_000_000
+"""The library's message.max.bytes; it wants fetch.max.bytes to be no smaller."""
+
 ISOLATION = ("read_committed", "read_uncommitted")
 
 LOGGER = logging.getLogger("lakesql.kafka")
@@ -90,6 +93,10 @@ class KafkaClient:
                 continue
             found.append(Topic(name, tuple(sorted(one.partitions)), str(said.topic_id) if said is not None else None))
         return found
+
+    def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Ids of these topics, of those that have one now."""
+        return {name: str(said.topic_id) for name, said in self._describe(names).items()}
 
     def bounds(self, partitions: Sequence[TopicPartition], isolation: str) -> Mapping[TopicPartition, Bounds]:
         """Earliest and latest offsets of all partitions, asked for together; what cannot be had is in `error`."""
@@ -233,11 +240,13 @@ def consumer_settings(client: KafkaClient) -> dict[str, Any]:
         "queued.max.messages.kbytes": str(max(client.share // 1024, 1)),
         "queued.min.messages": "200000",
         "fetch.message.max.bytes": str(min(4 << 20, client.share // 2)),
-        "fetch.max.bytes": str(client.share // 2),
+        "fetch.max.bytes": str(max(client.share // 2, _LARGEST_MESSAGE)),
         "fetch.wait.max.ms": "100",
         "fetch.queue.backoff.ms": "20",
         "fetch.error.backoff.ms": "200",
     }
+    if "message.max.bytes" in given:
+        del defaults["fetch.max.bytes"]  # the library fits it to that
     for ours, other in (
         ("fetch.message.max.bytes", "max.partition.fetch.bytes"),
         ("fetch.wait.max.ms", "fetch.max.wait.ms"),

@@ -29,6 +29,9 @@ WAIT_S = 0.1
 SIGN_OF_LIFE_S = 1.0
 """After so long without a record an empty batch is given, so that the caller can look at its clock."""
 
+CHECK_S = 1.0
+"""How often, at most, topics are looked at while a reader runs; at its end they are in any case."""
+
 BATCH_BYTES = 64 << 20
 """A batch of large messages has fewer rows, so that it stays below about this."""
 
@@ -73,6 +76,7 @@ class Reading:
         self._away = 0.0
         self._progress = 0.0
         self._spoke = 0.0
+        self._checked = 0.0
         self._changes = _Changes()
 
     def run(self) -> Iterator[Fetched]:
@@ -189,8 +193,9 @@ class Reading:
         reached = np.flatnonzero(self._open & (self._next >= self._high)).tolist()
         if reached:
             self._open[reached] = False
-            self._changes.done.update(reached)
             self._unassign(reached)
+            self._changes.done.update(reached)
+            self._check_topics()
 
     def _give_up(self) -> None:
         """Fail what has made no progress for too long."""
@@ -209,9 +214,10 @@ class Reading:
                 )
 
     def _fail(self, slot: int, why: str) -> None:
-        self._open[slot] = False
+        if self._open[slot]:
+            self._open[slot] = False
+            self._unassign([slot])
         self._changes.failed[slot] = why
-        self._unassign([slot])
 
     # ------------------------------------------------------------ an offset that is gone
 
@@ -251,6 +257,22 @@ class Reading:
         self._progress = self._now()
         if self._next[slot] < self._high[slot]:
             self._reassign(slot)
+
+    def _check_topics(self) -> None:
+        """Fail what has been read of a topic that was deleted and made again meanwhile: its offsets mean other records."""
+        if self._open.any() and self._now() - self._checked < CHECK_S:
+            return
+        self._checked = self._now()
+        planned = {one.topic: one.topic_id for one in self._ranges if one.topic_id is not None}
+        now = self._client.topic_ids(planned)
+        for slot, one in enumerate(self._ranges):
+            if planned.get(one.topic) != now.get(one.topic, planned.get(one.topic)) and (
+                self._open[slot] or slot in self._changes.done
+            ):
+                self._changes.done.discard(slot)
+                self._fail(
+                    slot, "the topic was deleted and made again while it was read; the next run begins with it anew"
+                )
 
     # ------------------------------------------------------------ assignment
 

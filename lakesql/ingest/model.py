@@ -202,6 +202,7 @@ class Fetched:
     `positions` may move without a record: control records and aborted transactions leave gaps (C7).
     `done`: partitions that have reached their high offset. `failed`: partitions that cannot go on, and why.
     `moved`: partitions whose start had been deleted meanwhile, with the offset where reading goes on (C3).
+    All may be empty: nothing came for a second, and the caller can look at its clock.
     """
 
     batch: pa.RecordBatch  # RAW

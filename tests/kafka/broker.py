@@ -4,8 +4,6 @@ Needs Java 17 and the jars that `make kafka` fetches. Starts in about eight seco
 `kafka_broker`). The process ends with its owner, even when that one is killed.
 """
 
-import base64
-import os
 import shutil
 import socket
 import subprocess
@@ -18,17 +16,22 @@ ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".kafka" / "lib"
 START_S, STOP_S = 90.0, 20.0
 JVM = ("-Xms96m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+CLUSTER = "bGFrZXNxbC1icm9rZXItMQ"  # any sixteen bytes
+USER, PASSWORD = "reader", "open-sesame"
 READY = "Kafka Server started"
 
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+  user_{user}="{password}";
 log.dirs={data}
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -65,25 +68,29 @@ def missing() -> str | None:
 
 
 class Broker:
-    """A running broker; a context manager. `brokers` is its bootstrap list, `log` what it printed."""
+    """A running broker; a context manager. `brokers` is its bootstrap list, `log` what it printed.
+
+    The bootstrap list `guarded` wants a login (SASL PLAIN, `USER` and `PASSWORD`).
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "kafka.log"
-        self.port, controller = _free_ports(2)
-        self.brokers = f"127.0.0.1:{self.port}"
+        port, sasl, controller = _free_ports(3)
+        self.brokers = f"127.0.0.1:{port}"
+        self.guarded = f"127.0.0.1:{sasl}"
         self._properties = folder / "server.properties"
         data = folder / "data"
-        self._properties.write_text(PROPERTIES.format(port=self.port, controller=controller, data=data))
+        text = PROPERTIES.format(port=port, sasl=sasl, controller=controller, data=data, user=USER, password=PASSWORD)
+        self._properties.write_text(text)
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._format()
         self.start()
 
     def _format(self) -> None:
-        cluster = base64.urlsafe_b64encode(os.urandom(15) + b"\x01").decode().rstrip("=")
-        command = [*_java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)]
+        command = [*_java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._properties)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the broker's folder could not be formatted: {done.stdout}{done.stderr}")
@@ -145,12 +152,14 @@ class Broker:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
         admin = self.admin()  # must outlive its answer
         admin.create_topics([new])[topic].result(30)
+        self._await(admin, topic, partitions)
         return topic
 
     def delete(self, topic: str) -> None:
         """Delete a topic; made again it has another id."""
         admin = self.admin()  # must outlive its answer
         admin.delete_topics([topic])[topic].result(30)
+        self._await(admin, topic, 0)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions until there are so many."""
@@ -158,6 +167,19 @@ class Broker:
 
         admin = self.admin()  # must outlive its answer
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self._await(admin, topic, partitions)
+
+    @staticmethod
+    def _await(admin: Any, topic: str, partitions: int) -> None:
+        """Wait until the broker itself has heard of it from the controller: so many partitions have a leader."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = admin.list_topics(timeout=10).topics.get(topic)
+            led = [one for one in found.partitions.values() if one.leader >= 0] if found else []
+            if len(led) == partitions:
+                return
+            time.sleep(0.02)
+        raise RuntimeError(f"{topic} has not come to {partitions} partitions within half a minute")
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Delete what lies before this offset, as retention does."""

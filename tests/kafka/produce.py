@@ -1,7 +1,9 @@
 """Records into topics, for tests and benchmarks: of any cluster, mock or real."""
 
 import itertools
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
 from typing import Any, NamedTuple
 
 
@@ -37,19 +39,46 @@ def produce_in_transaction(
     brokers: str, topic: str, records: Iterable[bytes | Record | None], *, commit: bool, partition: int | None = None
 ) -> list[tuple[int, int]]:
     """The same within one transaction, which is committed or aborted."""
-    from confluent_kafka import Producer
+    with Transaction(brokers) as transaction:
+        written = transaction.send(topic, records, partition)
+        transaction.end(commit=commit)
+    return written
 
-    name = f"t-{topic}-{next(_numbers)}"
-    producer = Producer(_settings(brokers, "none", {"transactional.id": name}))
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    written = _send(producer, topic, records, partition)
-    _flush(producer)
-    if commit:
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
-    return _placed(written)
+
+class Transaction:
+    """A transaction that stays open until `end`; left without that, it is aborted."""
+
+    def __init__(self, brokers: str) -> None:
+        from confluent_kafka import Producer
+
+        name = {"transactional.id": f"t-{os.getpid()}-{next(_numbers)}"}
+        self._producer = Producer(_settings(brokers, "none", name))
+        self._producer.init_transactions(30)
+        self._producer.begin_transaction()
+        self._open = True
+
+    def send(
+        self, topic: str, records: Iterable[bytes | Record | None], partition: int | None = None
+    ) -> list[tuple[int, int]]:
+        written = _send(self._producer, topic, records, partition)
+        _flush(self._producer)
+        return _placed(written)
+
+    def end(self, *, commit: bool) -> None:
+        self._open = False
+        if commit:
+            self._producer.commit_transaction(30)
+        else:
+            self._producer.abort_transaction(30)
+
+    def __enter__(self) -> "Transaction":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self.end(commit=False)
 
 
 _numbers = itertools.count()
