@@ -17,6 +17,7 @@ from lakesql.errors import (
     Unsupported,
 )
 from lakesql.handle import Table, create_table, open_table
+from lakesql.ingest.decode_python import register_decoder
 from lakesql.sql.connection import Connection, connect
 from lakesql.sql.functions import register
 from lakesql.table.mergers import register_merger
@@ -41,5 +42,6 @@ __all__ = [
     "create_table",
     "open_table",
     "register",
+    "register_decoder",
     "register_merger",
 ]

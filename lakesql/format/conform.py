@@ -123,7 +123,7 @@ def _same_time(source: pa.DataType, target: pa.DataType) -> bool:
 
 def to_unit(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Another unit of the same time type; a coarser unit rounds down, as Java's floorDiv does."""
-    if pa.types.is_date(target):
+    if pa.types.is_date(target) or not len(array):
         return array.cast(target)
     old, new = _UNIT_PER_SECOND[array.type.unit], _UNIT_PER_SECOND[target.unit]
     if new >= old:

@@ -25,8 +25,8 @@ from lakesql.format.avro_decode import decode_spans, spans_end
 from lakesql.format.avro_skip import DamagedAvro
 from lakesql.format.words import Bytes, Mask, Positions
 from lakesql.ingest.avro_resolve import Mismatch, Resolution, as_record, resolution
+from lakesql.ingest.decoded import Bad, Part, finer, joined
 from lakesql.ingest.model import Format
-from lakesql.ingest.parts import Bad, Part, finer, joined
 from lakesql.ingest.registry import Registry, Schema
 from lakesql.ingest.wire import frames
 

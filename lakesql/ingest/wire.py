@@ -145,7 +145,9 @@ def _ids(
             kinds, inverse = found[:1], np.zeros(len(rows), np.int64)
         else:
             kind = ">u4" if width == 4 else [("high", ">u8"), ("low", ">u8")]
-            kinds, inverse = np.unique(np.ascontiguousarray(found).view(kind), return_inverse=True)
+            numbers = np.ascontiguousarray(found).view(kind)
+            _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+            kinds = found[first]
         schema[rows] = inverse + len(ids)
         ids += [_text(k.tobytes(), md5) for k in kinds]
     return schema, tuple(ids)

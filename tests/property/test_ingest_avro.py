@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lakesql.errors import FormatError, Unsupported
 from lakesql.ingest.avro_resolve import Mismatch, resolution
 from lakesql.ingest.decode_avro import decode_group
-from lakesql.ingest.parts import Part
+from lakesql.ingest.decoded import Part
 from tests.property.test_codecs import SCHEMAS, TABLES, comparable, data, plain, quick, written
 
 PROMOTED = {

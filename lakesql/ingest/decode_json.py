@@ -1,0 +1,377 @@
+"""JSON messages to typed columns: one DuckDB query per batch parses, types and checks all documents (kafka-ingestion 5.2).
+
+`from_json` alone loses values without a word, so each place of the schema is compared with the type that the document
+has there. A record is bad when it is not one JSON object (stage 'decode'), or when a place has another JSON type than
+its column takes, or a value that the column cannot hold exactly (stage 'type'): 1.5 or 2^63 in a BIGINT, more decimals
+than a DECIMAL has, 1e400, NaN. A missing key and null are NULL; keys are case-sensitive; of a key that comes twice the
+first counts. `lakesql.json.lenient`: texts are read as numbers and booleans, 1.0 as an integer, anything as VARCHAR.
+
+Columns come from `lakesql.json.columns`, else from the registry (with a wire format), else from the target table, else
+from a sample of the first batch of the run. They stay for the run; keys that have no column are ignored, or kept as
+JSON in `lakesql.json.rest.column` with `lakesql.json.unknown.keys = keep`.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesql.errors import IngestError, JobError
+from lakesql.ingest.decoded import Bad, Part, finer, refuse_reserved
+from lakesql.ingest.json_types import (
+    Column,
+    Place,
+    columns_of_arrow,
+    columns_of_json_schema,
+    columns_of_sql,
+    columns_of_structure,
+    places,
+    quoted,
+    text_literal,
+)
+from lakesql.ingest.model import Format
+from lakesql.ingest.registry import Registry
+from lakesql.ingest.wire import frames
+
+COLUMNS = "lakesql.json.columns"
+SAMPLE_ROWS = 10_000
+_SHOWN = 80
+
+_TAKEN = {
+    "integer": ("BIGINT", "UBIGINT"),
+    "float": ("BIGINT", "UBIGINT", "DOUBLE"),
+    "decimal": ("BIGINT", "UBIGINT", "DOUBLE"),
+    "boolean": ("BOOLEAN",),
+    "text": ("VARCHAR",),
+    "time": ("VARCHAR",),
+    "bytes": ("VARCHAR",),
+    "struct": ("OBJECT",),
+    "list": ("ARRAY",),
+    "map": ("OBJECT",),
+}
+_SCALARS = ("VARCHAR", "BIGINT", "UBIGINT", "DOUBLE", "BOOLEAN")
+_LENIENT = {
+    "integer": ("BIGINT", "UBIGINT", "DOUBLE", "VARCHAR"),
+    "float": ("BIGINT", "UBIGINT", "DOUBLE", "VARCHAR"),
+    "decimal": ("BIGINT", "UBIGINT", "DOUBLE", "VARCHAR"),
+    "boolean": ("BOOLEAN", "VARCHAR"),
+    "text": (*_SCALARS, "OBJECT", "ARRAY"),
+}
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the decoders of one run share: the columns, once they are known, by topic ('': of all topics)."""
+
+    registry: Registry | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    columns: dict[str, list[Column]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A document around the rows: how it looks for rows of these columns, and where it holds images of the row.
+
+    wrap   (columns of the row, SQL that gives one document of the batch or NULL) to columns of the document
+    images JSON paths of the objects that have the row's keys
+    bare   the row may also be the document itself
+    """
+
+    wrap: Callable[[Sequence[Column], Callable[[str], str | None]], list[Column]]
+    images: tuple[str, ...]
+    bare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """The texts for one list of columns. `names` are those of the result without the two columns of the check."""
+
+    names: tuple[str, ...]
+    main: str
+    why: str
+    places: tuple[Place, ...]
+
+
+class JsonValues:
+    """The values (or keys) of JSON messages; one per decoder, for one thread.
+
+    columns   types that are known beforehand (of the target table); `lakesql.json.columns` wins
+    envelope  what is around the row
+    unwrap    a document {"schema": ..., "payload": ...} counts as its payload (Kafka Connect)
+    """
+
+    def __init__(
+        self,
+        form: Format,
+        shared: Shared,
+        hint: pa.Schema | None = None,
+        *,
+        envelope: Envelope | None = None,
+        unwrap: bool = False,
+        part: str = "value",
+        columns_text: str | None = None,
+    ) -> None:
+        options = form.options
+        self._wire = form.wire or "none"
+        self._shared, self._hint, self._envelope, self._part = shared, hint, envelope, part
+        self._text = columns_text or (options.get(COLUMNS) if part == "value" else None)
+        self._lenient = _yes(options.get("lakesql.json.lenient"))
+        keep = options.get("lakesql.json.unknown.keys", "ignore")
+        if keep not in ("ignore", "keep"):
+            raise JobError(f"lakesql.json.unknown.keys={keep!r}: expected 'ignore' or 'keep'.")
+        self._rest = options.get("lakesql.json.rest.column", "_rest") if keep == "keep" and part == "value" else None
+        self._unwrap = unwrap or envelope is not None
+        self._con = duckdb.connect(":memory:", config={"threads": 1})
+        self._con.execute("SET TimeZone = 'UTC'")
+        self._queries: dict[str, _Query] = {}
+        self._loaded = False
+
+    @staticmethod
+    def types_of(text: str) -> pa.Schema:
+        """The Arrow types of a list of SQL columns."""
+        with duckdb.connect(":memory:") as con:
+            columns = columns_of_sql(con, text, "lakesql.key.columns")
+            con.execute("SET TimeZone = 'UTC'")
+            nulls = ", ".join(f"CAST(NULL AS {c.type.sql}) AS {quoted(c.name)}" for c in columns)
+            return con.sql(f"SELECT {nulls}").to_arrow_table().schema
+
+    def close(self) -> None:
+        self._con.close()
+
+    def decode(self, values: pa.Array, headers: pa.Array | None, topic: str) -> Part:
+        """The records of one topic; `values` has no NULLs."""
+        bad, rows = Bad(), np.arange(len(values))
+        if self._wire != "none":
+            found = frames(values, headers, self._wire, self._part)
+            for row, reason in zip(found.bad.tolist(), found.reasons, strict=True):
+                bad.add(row, "frame", reason)
+            rows = np.flatnonzero(found.schema >= 0)
+            values = found.payloads(rows)
+        total = len(rows) + len(bad.rows)
+        texts, rows = self._texts(values, rows, bad)
+        query = self._query(topic, texts)
+        if query is None:  # not one object so far, so there are no columns yet
+            for row, text in zip(rows.tolist(), texts.to_pylist(), strict=True):
+                bad.add(row, "decode", _no_object(text))
+            return Part(total, pa.table({}), np.empty(0, np.int64), bad)
+        table = self._run(query.main, texts)
+        assert table.num_rows == len(rows)
+        ok = pc.fill_null(table.column("ok"), False)
+        columns = table.select(list(range(len(query.names)))).rename_columns(list(query.names))
+        if not pc.all(ok).as_py() and len(rows):
+            good = ok.to_numpy()
+            self._explain(query, texts.filter(pa.array(~good)), rows[~good], bad)
+            columns, rows = columns.filter(ok), rows[good]
+        return Part(total, columns, rows, bad)
+
+    def _texts(self, values: pa.Array, rows: np.ndarray, bad: Bad) -> tuple[pa.Array, np.ndarray]:
+        """The values as text without a copy; those that are not UTF-8 are bad."""
+        texts = as_text(values)
+        good, wrong = finer(len(texts), lambda low, high: not_utf8(texts.slice(low, high - low)))
+        if not wrong:
+            return texts, rows
+        for row, reason in wrong:
+            bad.add(int(rows[row]), "decode", reason)
+        keep = np.concatenate([np.arange(low, high) for low, high in good]) if good else np.empty(0, np.int64)
+        return texts.take(pa.array(keep, pa.int64())), rows[keep]
+
+    def _run(self, query: str, texts: pa.Array) -> pa.Table:
+        self._con.register("lakesql_batch", pa.table({"v": texts}))
+        try:
+            return self._con.sql(query).to_arrow_table()
+        except duckdb.Error as error:
+            raise IngestError(
+                f"JSON records cannot be decoded: {str(error).splitlines()[0]}. Check {COLUMNS}, or ingest the topic as "
+                "raw and convert it in AS SELECT."
+            ) from error
+
+    # ------------------------------------------------------------ columns
+    def _query(self, topic: str, texts: pa.Array) -> _Query | None:
+        if topic in self._queries:
+            return self._queries[topic]
+        columns = self._columns(topic, texts)
+        if not columns:
+            return None
+        query = self._built(columns)
+        self._queries[topic] = query
+        return query
+
+    def _columns(self, topic: str, texts: pa.Array) -> list[Column]:
+        """The columns of the topic's documents, by the first source that has some."""
+        with self._shared.lock:
+            key = f"{self._part} {topic}"
+            if key in self._shared.columns:
+                return self._shared.columns[key]
+            columns = self._row_columns(topic, texts)
+            if columns and self._envelope is not None:
+                columns = self._envelope.wrap(columns, lambda path: self._peek(texts, path))
+            if columns:
+                refuse_reserved([c.name for c in columns] + ([self._rest] if self._rest else []), f"topic {topic}")
+                self._shared.columns[key] = columns
+            return columns
+
+    def _row_columns(self, topic: str, texts: pa.Array) -> list[Column]:
+        if self._text:
+            return columns_of_sql(self._con, self._text, COLUMNS)
+        if self._shared.registry is not None and self._wire != "none":
+            latest = self._shared.registry.latest(topic, self._part)
+            if latest is not None and latest.kind == "JSON":
+                return columns_of_json_schema(latest.json, f"topic {topic}")
+        if self._hint is not None and len(self._hint):
+            return columns_of_arrow(self._hint)
+        images = self._envelope.images if self._envelope else ("$",)
+        columns = self._sampled(texts, images)
+        return columns or (self._sampled(texts, ("$",)) if self._envelope and self._envelope.bare else [])
+
+    def _sampled(self, texts: pa.Array, images: Sequence[str]) -> list[Column]:
+        """The columns of the objects at these paths in the first documents of a batch."""
+        one = " UNION ALL ".join(
+            f"SELECT {'j' if path == '$' else f'json_extract(j, {text_literal(path)})'} AS j FROM docs"
+            for path in images
+        )
+        query = (
+            f"WITH docs AS ({self._documents()} LIMIT {SAMPLE_ROWS}), images AS ({one}) "
+            "SELECT CAST(json_group_structure(j) AS VARCHAR) AS s FROM images WHERE json_type(j) = 'OBJECT'"
+        )
+        return columns_of_structure(self._run(query, texts).column("s")[0].as_py())
+
+    def _peek(self, texts: pa.Array, path: str) -> str | None:
+        """The text at a path of some document of the batch."""
+        found = f"json_extract_string(j, {text_literal(path)})"
+        table = self._run(f"SELECT any_value({found}) AS s FROM ({self._documents()})", texts)
+        text: str | None = table.column("s")[0].as_py()
+        return text
+
+    def _documents(self) -> str:
+        query = "SELECT TRY_CAST(v AS JSON) AS j FROM lakesql_batch"
+        if self._unwrap:
+            wrapped = "json_type(j, '$.payload') IN ('OBJECT', 'NULL') AND json_exists(j, '$.schema')"
+            query = f"SELECT CASE WHEN {wrapped} THEN json_extract(j, '$.payload') ELSE j END AS j FROM ({query})"
+        return query
+
+    # ------------------------------------------------------------ the query
+    def _built(self, columns: Sequence[Column]) -> _Query:
+        lenient = self._lenient
+        structure = json.dumps({c.name: c.type.structure(lenient) for c in columns})
+        found = tuple(places(columns, "x"))
+        plain = [p for p in found if not p.many]
+        paths = ", ".join(text_literal(p.path) for p in plain)
+        types = [f"ty[{i}]" for i in range(1, len(plain) + 1)]
+        numbered = dict(zip((id(p) for p in plain), types, strict=True))
+        wrong = [self._wrong(p, numbered.get(id(p))) for p in found]
+        wrong += [w for c in columns if (w := self._changed(c))]
+        inner = (
+            f"SELECT j, from_json(j, {text_literal(structure)}) AS x, json_type(j, [{paths}]) AS ty "
+            f"FROM ({self._documents()})"
+        )
+        values = [f"{self._final(c)} AS c{i}" for i, c in enumerate(columns)]
+        names = [c.name for c in columns]
+        if self._rest:
+            known = text_literal(json.dumps(dict.fromkeys(names)))
+            kept = f"CAST(json_merge_patch(j, {known}) AS VARCHAR)"
+            values.append(f"nullif({kept}, '{{}}') AS rest")
+            names.append(self._rest)
+        ok = f"json_type(j) = 'OBJECT' AND NOT ({' OR '.join(wrong)})"
+        main = f"SELECT {', '.join(values)}, {ok} AS ok FROM ({inner})"
+        shown = ", ".join(f"CAST(json_extract(j, {text_literal(p.path)}) AS VARCHAR)" for p in found)
+        why = (
+            f"SELECT CAST(j AS VARCHAR) AS j, json_type(j) AS root, list_position([{', '.join(wrong)}], true) AS first, "
+            f"[{shown}] AS shown FROM ({inner})"
+        )
+        compared = tuple(p for c in columns if self._changed(c) for p in plain if p.name == c.name)
+        return _Query(tuple(names), main, why, (*found, *compared))
+
+    def _final(self, column: Column) -> str:
+        value, t = f"x.{quoted(column.name)}", column.type
+        if t.kind == "bytes":
+            return f"try(from_base64({value}))"
+        return value if t.parsed(self._lenient) == t.sql else f"TRY_CAST({value} AS {t.sql})"
+
+    def _changed(self, column: Column) -> str | None:
+        """Condition: the value is not the same in the column's own type."""
+        value = f"x.{quoted(column.name)}"
+        if column.type.kind == "bytes":
+            return f"({value} IS NOT NULL AND {self._final(column)} IS NULL)"
+        if not column.type.compared(self._lenient):
+            return None
+        return f"({value} IS DISTINCT FROM TRY_CAST({self._final(column)} AS {column.type.parsed(self._lenient)}))"
+
+    def _wrong(self, place: Place, ty: str | None) -> str:
+        """Condition: the document has something at this place that the type does not take."""
+        kind = place.type.kind
+        taken = _LENIENT.get(kind, _TAKEN.get(kind, ())) if self._lenient else _TAKEN.get(kind, ())
+        names = ", ".join(f"'{t}'" for t in (*taken, "NULL"))
+        if not place.many:
+            if kind == "json":
+                return "false"
+            odd = f" OR NOT isfinite({place.value})" if kind == "float" and not self._lenient else ""
+            return f"coalesce({ty} NOT IN ({names}) OR ({place.value} IS NULL AND {ty} <> 'NULL'){odd}, false)"
+        found = f"json_type(j, {text_literal(place.path)})"
+        if kind == "json":
+            return "false"
+        there = f"len(list_filter({found}, lambda t: t <> 'NULL'))"
+        strange = f"len(list_filter({found}, lambda t: t NOT IN ({names}))) > 0"
+        less = f"{there} <> coalesce(list_aggregate({place.value}, 'count'), 0)"
+        odd = f" OR len(list_filter({place.value}, lambda e: NOT isfinite(e))) > 0" if kind == "float" else ""
+        return f"coalesce({strange} OR {less}{'' if self._lenient else odd}, false)"
+
+    def _explain(self, query: _Query, texts: pa.Array, rows: np.ndarray, bad: Bad) -> None:
+        """Say of each bad record what was found where."""
+        table = self._run(query.why, texts)
+        for row, text, found in zip(rows.tolist(), texts.to_pylist(), table.to_pylist(), strict=True):
+            if found["j"] is None or found["root"] != "OBJECT":
+                bad.add(row, "decode", _no_object(text, found["root"]))
+                continue
+            first = found["first"]
+            place = query.places[(first or 1) - 1]
+            shown = found["shown"][first - 1] if first and first <= len(found["shown"]) else _value(found["j"], place)
+            bad.add(row, "type", f"{place.name}: {place.type.sql} cannot hold {_short(shown)}")
+
+
+def _short(shown: object) -> str:
+    text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _value(document: str, place: Place) -> object:
+    try:
+        return json.loads(document).get(place.name)
+    except ValueError:
+        return document
+
+
+def _no_object(text: str, root: str | None = None) -> str:
+    if root is not None:
+        return f"expected a JSON object, found {root}: {_short(text)}"
+    if not text:
+        return "an empty value; expected a JSON object"
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    except RecursionError:
+        return "not JSON: nested too deeply"
+    return f"expected a JSON object, found {type(found).__name__}: {_short(text)}"
+
+
+def _yes(text: str | None) -> bool:
+    return (text or "").strip().lower() in ("true", "yes", "1", "on")
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """A binary column as a text column without a copy and without a look at the bytes."""
+    return pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
+
+
+def not_utf8(texts: pa.Array) -> str | None:
+    """None when all texts are UTF-8, else what is wrong."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        return f"not UTF-8 ({error})"
+    return None
