@@ -10,7 +10,7 @@ The number of the manifest is what makes a second run on another machine fail (`
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesql.errors import CommitConflict, IngestConflict, IngestionRunning
-from lakesql.ingest import manifest, quarantine
+from lakesql.ingest import manifest
 from lakesql.ingest.file_writers import FileWriter, writer_of
 from lakesql.ingest.folders import TimeFolders, time_folders, topic_folder
 from lakesql.ingest.manifest import DataFile, Manifest
 from lakesql.ingest.model import KAFKA, Committed, Decoded, Job, Load, Sink, State, WorkUnit
+from lakesql.ingest.quarantine import write_files
 from lakesql.storage import Storage, open_storage
 
 OPEN_FILES_MAX = 128
@@ -56,6 +57,7 @@ class FileSink(Sink):
             last = manifest.newest(self._storage, self._job.name)
             manifest.finish(self._storage, last)
             self._storage.delete_tree(manifest.staging(self._job.name))
+            manifest.remove_unnamed(self._storage, last)
             if last.state.offsets() != before.offsets():
                 raise IngestConflict(
                     f"{self._storage.uri}: the offsets of the ingestion {self._job.name} have moved since this run was "
@@ -131,8 +133,8 @@ class FileLoad(Load):
             for folder in list(own.writers):
                 self._close(own, folder)
         files = tuple(sorted((f for own in units for f in own.closed), key=lambda f: f.path))
-        bad = [table for own in units for table in own.bad]
-        named = quarantine_files(self._storage, self._job.name, self._before.number + 1, self._run, bad)
+        bad = (table for own in units for table in own.bad)
+        named = write_files(self._storage, manifest.quarantine(self._job.name, self._before.number + 1), bad, self._run)
         done = manifest.commit(self._storage, self._before, replace(state, quarantine=named), files)
         manifest.finish(self._storage, done)
         self.discard()
@@ -182,7 +184,9 @@ class FileLoad(Load):
         name = f"part.task_{quote(self._job.name, safe=' ')}_{self._before.number + 1:010d}_{unit.group}{part}"
         with self._guard:
             self._files += 1
-            staged = f"{manifest.staging(self._job.name)}/{self._files:08d}"
+            # What another run left must not be taken for a file of this one, nor of the commit before.
+            own_name = f"{self._before.number + 1:010d}-{quote(self._run, safe=' ')}"
+            staged = f"{manifest.staging(self._job.name)}/{own_name}/{self._files:08d}"
         final = "/".join(p for p in (own.path, folder, name) if p)
         return own.open(self._storage.create(staged), schema, unit.topic), staged, final
 
@@ -197,11 +201,4 @@ class FileLoad(Load):
 
 def _takes(writer: FileWriter, schema: pa.Schema) -> bool:
     """Whether rows of a schema can go into a file under way: the same one, the Avro schema that it came with included."""
-    return writer.schema.equals(schema, check_metadata=True)
-
-
-def quarantine_files(
-    storage: Storage, ingestion: str, number: int, run: str, bad: Iterable[pa.Table]
-) -> tuple[str, ...]:
-    """Write the bad records of a commit; the path of their file, relative to the target, or nothing."""
-    raise NotImplementedError
+    return bool(writer.schema.equals(schema, check_metadata=True))

@@ -55,6 +55,7 @@ class FileWriter(ABC):
     def close(self) -> Written:
         """Finish the file and force it to the disk."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """Leave the file as it is; somebody removes it."""
 
@@ -76,6 +77,9 @@ class _Appending(FileWriter):
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         return Written(self._size, self.rows, self._digest.hexdigest())
+
+    def abandon(self) -> None:
+        self.rows = 0
 
 
 class AvroWriter(_Appending):

@@ -30,7 +30,10 @@ _GRANULARITY = {
     "HOUR": "yyyy/MM/dd/HH",
     "MINUTE": "yyyy/MM/dd/HH/mm",
 }
-_UNITS = {"NANOSECONDS": 1e-6, "MICROSECONDS": 1e-3, "MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}  # fmt: skip
+_UNITS = {
+    "NANOSECONDS": 1e-6, "MICROSECONDS": 1e-3, "MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000,
+    "DAYS": 86_400_000,
+}  # fmt: skip
 _QUARTER_MS = 900_000  # offsets of zones are multiples of a quarter of an hour
 _FINER_THAN_HOUR = re.compile(r"%-?[MSgf]|%T")
 

@@ -14,11 +14,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from lakesql.errors import FormatError, IngestConflict, IngestError
 from lakesql.ingest.model import State
-from lakesql.ingest.state import state_from_json, state_to_json
+from lakesql.ingest.state import decode, encode
 from lakesql.storage import Storage
 
 _NAME = re.compile(r"(\d{10})\.json")
@@ -57,6 +57,29 @@ def staging(ingestion: str) -> str:
     return f"{home(ingestion)}/staging"
 
 
+def quarantine(ingestion: str, number: int) -> str:
+    """Where the bad records of a commit lie, without the number and ending that `quarantine.write_files` adds."""
+    return f"{home(ingestion)}/quarantine/{number:010d}"
+
+
+def remove_unnamed(storage: Storage, last: Manifest) -> None:
+    """Remove the bad records of a commit that did not happen."""
+    for file in storage.list(f"{home(last.state.ingestion)}/quarantine")[0]:
+        if int(file.path.rpartition("/")[2][:10]) > last.number:
+            storage.delete(file.path)
+
+
+def ingestions(storage: Storage) -> list[str]:
+    """The ingestions that have committed into this folder."""
+    found = [unquote(name) for name in storage.list("_lakesql")[1]]
+    return [name for name in found if newest(storage, name).number]
+
+
+def history(storage: Storage, ingestion: str) -> list[Manifest]:
+    """Every commit of an ingestion, the oldest first."""
+    return [read(storage, ingestion, number) for number in range(1, newest(storage, ingestion).number + 1)]
+
+
 def newest(storage: Storage, ingestion: str) -> Manifest:
     """The last commit. FormatError when its manifest is damaged."""
     files, _ = storage.list(home(ingestion))
@@ -75,7 +98,7 @@ def read(storage: Storage, ingestion: str, number: int) -> Manifest:
         if found["version"] != VERSION:
             raise FormatError(f"{storage.uri}/{path} has version {found['version']}; this lakesql reads {VERSION}.")
         files = tuple(DataFile(**file) for file in found["files"])
-        state = state_from_json(found["state"])
+        state = decode(ingestion, found["state"], f"{storage.uri}/{path}")
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             f"{storage.uri}/{path}: the manifest is damaged ({error}). Restore the file from a backup; without it the "
@@ -89,10 +112,11 @@ def commit(storage: Storage, before: Manifest, state: State, files: tuple[DataFi
     number = before.number + 1
     content = {
         "version": VERSION,
+        "ingestion": state.ingestion,
         "number": number,
         "before": before.checksum,
         "files": [asdict(file) for file in files],
-        "state": state_to_json(state),
+        "state": encode(state),
     }
     path = _path(state.ingestion, number)
     data = json.dumps(content, indent=1).encode()

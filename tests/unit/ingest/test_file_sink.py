@@ -10,7 +10,19 @@ import pytest
 from lakesql.errors import FormatError, IngestConflict, IngestError, IngestionRunning
 from lakesql.ingest import manifest
 from lakesql.ingest.file_sink import FileSink
-from lakesql.ingest.model import BAD, KAFKA, Decoded, Format, Job, PartitionState, Range, State, Target, TopicPartition, WorkUnit
+from lakesql.ingest.model import (
+    BAD,
+    KAFKA,
+    Decoded,
+    Format,
+    Job,
+    PartitionState,
+    Range,
+    State,
+    Target,
+    TopicPartition,
+    WorkUnit,
+)
 from lakesql.storage import LocalStorage
 from tests.faulty import HOW, FaultError, FaultyStorage
 
@@ -105,9 +117,10 @@ def test_the_next_run_goes_on_and_keeps_what_is_there(tmp_path: Path) -> None:
     assert numbers(tmp_path) == list(range(9))
     last = manifest.newest(LocalStorage(tmp_path), "pull")
     assert last.number == 3
-    assert json.loads((tmp_path / "_lakesql/pull/0000000003.json").read_text())["before"] == manifest.read(
-        LocalStorage(tmp_path), "pull", 2
-    ).checksum
+    assert (
+        json.loads((tmp_path / "_lakesql/pull/0000000003.json").read_text())["before"]
+        == manifest.read(LocalStorage(tmp_path), "pull", 2).checksum
+    )
 
 
 def test_a_unit_that_is_forgotten_leaves_nothing(tmp_path: Path) -> None:
@@ -220,3 +233,16 @@ def test_death_at_any_call_loses_nothing_and_doubles_nothing(how: str, tmp_path:
         if not faulty.failed:
             return
     raise AssertionError("the run has more calls than are tried")
+
+
+def test_ingestions_of_a_folder_and_their_commits_can_be_listed(tmp_path: Path) -> None:
+    assert manifest.ingestions(LocalStorage(tmp_path)) == []
+    sink = FileSink(job(tmp_path), str(tmp_path))
+    run(sink, 3)
+    run(sink, 5, bad=1)
+    assert manifest.ingestions(LocalStorage(tmp_path)) == ["pull"]
+    commits = manifest.history(LocalStorage(tmp_path), "pull")
+    assert [(c.number, sum(f.rows for f in c.files), len(c.state.quarantine)) for c in commits] == [
+        (1, 3, 0),
+        (2, 1, 1),
+    ]

@@ -46,7 +46,7 @@ def _snappy(path: Path) -> list[object]:
 
     data = path.read_bytes()
     with path.open("rb") as file:
-        blocks = fastavro._read_py  # noqa: SLF001
+        blocks = fastavro._read_py
         header = blocks.schemaless_reader(file, blocks.HEADER_SCHEMA, None)
         schema = json.loads(header["meta"]["avro.schema"])
         out: list[object] = []
