@@ -105,7 +105,7 @@ def _offsets(
     client: Client, job: Job, places: Mapping[TopicPartition, tuple[str, str | None]]
 ) -> dict[TopicPartition, int]:
     bounds = client.bounds(tuple(places), job.isolation)
-    times = {at: _milliseconds(str(value)) for at, (kind, value) in places.items() if kind == "timestamp"}
+    times = {at: milliseconds(str(value)) for at, (kind, value) in places.items() if kind == "timestamp"}
     at_times = client.offsets_at(times) if times else {}
     found = {}
     for at, (kind, value) in places.items():
@@ -128,7 +128,7 @@ def _within(at: TopicPartition, value: str, has: Bounds) -> int:
     return int(value)
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(text: str) -> int:
     """A time as text, in UTC unless it says otherwise, or milliseconds since 1970."""
     if text.isdigit():
         return int(text)

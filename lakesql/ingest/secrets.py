@@ -17,6 +17,7 @@ _INSIDE = re.compile(
     r"""(\b[\w.]*(?:password|passwd|secret|token)["']?\s*[=:]+\s*)("[^"]*"?|'[^']*'?|[^\s'",;)]+)""", re.IGNORECASE
 )
 _USER = re.compile(r"(\w+://)([^/@\s'\"]+)(?=@)")
+_NO_PORT = re.compile(r"""(\w+://[^/@\s'":]+:)([^\s'"/@\d$][^\s'"/@]*)""")
 REFERENCE = re.compile(r"\$\{[^}]*\}")
 
 
@@ -39,7 +40,12 @@ def shown(key: str, value: str) -> str:
 
 def without_secrets(text: str) -> str:
     """A text without passwords that are written in it, in their usual forms."""
-    return _USER.sub(rf"\g<1>{MASK}", _INSIDE.sub(_masked, text))
+    return _NO_PORT.sub(rf"\g<1>{MASK}", _USER.sub(rf"\g<1>{MASK}", _INSIDE.sub(_masked, text)))
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Where such passwords stand in a text."""
+    return [m.span(2) for pattern in (_INSIDE, _USER, _NO_PORT) for m in pattern.finditer(text)]
 
 
 def _masked(match: "re.Match[str]") -> str:

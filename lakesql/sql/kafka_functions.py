@@ -6,24 +6,31 @@
                                          brokers are given; else as it was when the last run was planned
     kafka_ingest_runs(t)                 the commits of its ingestions
     kafka_quarantine(t)                  the records that could not be decoded
-    kafka_scan(topic, brokers := )       the records of a topic, for a look; nothing is committed
+    kafka_scan(topic, brokers := )       the records of a topic, for a look; nothing is committed. At most 1000, unless
+                                         `rows` says otherwise; NULL: all
 
 `options := MAP {...}` takes settings of the client as an ingestion does, SSL and SASL among them.
 """
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from lakesql.errors import SQLError
+from lakesql.errors import IngestError, SQLError
 from lakesql.ingest import definitions, kafka, quarantine, scan, stored, tables
+from lakesql.ingest.decode import decoder_factory
 from lakesql.ingest.front import resolved
-from lakesql.ingest.model import Bounds, Client, State, TopicPartition
+from lakesql.ingest.model import Bounds, Client, Job, State, Target, TopicPartition
+from lakesql.ingest.moving import milliseconds
 from lakesql.ingest.secrets import hidden
+from lakesql.ingest.setting_values import patterns
 from lakesql.ingest.settings import job_of
 from lakesql.ingest.state import runs_table
+from lakesql.ingest.topics import selected
 from lakesql.sql.instance import Arguments, Free, Instance
 from lakesql.sql.results import table_sql
 from lakesql.sql.spill import spilled
@@ -48,8 +55,11 @@ def _offsets(instance: Instance, table: str, arguments: Arguments, transaction: 
         if _given(options):
             raise SQLError("kafka_offsets: options are for the brokers; give brokers := 'host:port' too.")
         return table_sql(tables.offsets(_states(instance, table, ingestion, transaction)))
-    with _client(brokers, options) as (client, isolation):
-        return spilled(scan.offsets(client, table, isolation))
+    with _opened(_settings(brokers, options)) as job, closing(_client(job)) as client:
+        names = [topic.name for topic in selected(client.topics(), replace(job, whitelist=patterns(table)))]
+        if not names:
+            raise IngestError(f"kafka_offsets: the brokers {brokers} have no topic that fits {table!r}.")
+        return table_sql(scan.offsets_table(job.client, names, client=client))
 
 
 def _runs(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
@@ -66,14 +76,12 @@ def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int)
     storage = instance.storage(table)
     rows: list[dict[str, object]] = []
     for state in _states(instance, table, ingestion, transaction):
-        if brokers is not None:
-            with _client(brokers, options) as (client, isolation):
-                rows += _live(state, client.bounds(tuple(state.partitions), isolation))
-        elif (found := _settings_of(storage, state.ingestion)) is not None:
-            with _client_of(found) as (client, isolation):
-                rows += _live(state, client.bounds(tuple(state.partitions), isolation))
-        else:
+        given = _settings(brokers, options) if brokers is not None else _settings_of(storage, state.ingestion)
+        if given is None:
             rows += _as_planned(state)
+            continue
+        with _opened(given) as job, closing(_client(job)) as client:
+            rows += _live(state, client.bounds(tuple(state.partitions), job.isolation))
     return table_sql(pa.Table.from_pylist(rows, schema=LAG))
 
 
@@ -121,10 +129,40 @@ def _row(state: State, at: TopicPartition) -> dict[str, object]:
 
 def _scan(instance: Instance, topic: str, arguments: Arguments, transaction: int) -> str:
     del instance, transaction
-    brokers, options, partition, start, end, limit = arguments
+    brokers, options, form, partition, start, stop, rows = arguments
     if brokers is None:
         raise SQLError(f"kafka_scan({topic}): give brokers := 'host:port'.")
-    raise NotImplementedError(brokers, options, partition, start, end, limit)
+    given = _settings(brokers, options)
+    if form is not None:
+        given["lakesql.format"] = form
+    with _opened(given) as job, closing(_client(job)) as client:
+        found = scan.scan(
+            job.client,
+            topic,
+            start=_bound(start or "earliest"),
+            end=_bound(stop or "latest"),
+            partitions=None if partition is None else [_number("partition", partition)],
+            limit=None if rows is None else _number("rows", rows),
+            decoder=None if job.format.kind == "raw" else decoder_factory(job.format),
+            client=client,
+        )
+        with closing(found):
+            return spilled(found)
+
+
+def _bound(text: str) -> str | int | datetime:
+    """earliest, latest, an offset, or a time."""
+    if text.isdigit():
+        return int(text)
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    return datetime.fromtimestamp(milliseconds(text) / 1000, UTC)
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise SQLError(f"kafka_scan: {name} := {text}: give a number of at least 0.")
+    return int(text)
 
 
 def _given(options: str | None) -> dict[str, str]:
@@ -137,30 +175,23 @@ def _given(options: str | None) -> dict[str, str]:
     return {k: v if isinstance(v, str) else json.dumps(v) for k, v in value.items()}
 
 
-@contextmanager
-def _client(brokers: str, options: str | None) -> Iterator[tuple[Client, str]]:
-    with _client_of({"kafka.brokers": brokers, **_given(options)}) as found:
-        yield found
+def _settings(brokers: str, options: str | None) -> dict[str, str]:
+    return {"kafka.brokers": brokers, **_given(options)}
 
 
 @contextmanager
-def _client_of(settings: Mapping[str, str]) -> Iterator[tuple[Client, str]]:
-    """A client under an ingestion's settings, and the isolation they ask for; errors are without secrets."""
+def _opened(settings: Mapping[str, str]) -> Iterator[Job]:
+    """A job that only looks, under an ingestion's settings; within, errors are without their secrets."""
     with hidden(settings):
-        given = resolved(settings)
-        for key in list(given):
-            if key.startswith(("lakesql.", "extract.limit.")):
-                del given[key]
-        read = job_of({**given, "lakesql.format": "raw", "lakesql.into": "none", "job.name": "look"})
-        wrong = next(((k, near) for k, near in read.unknown.items()), None)
-        if wrong is not None:
-            meant = f"; did you mean {wrong[1]}?" if wrong[1] else ""
-            raise SQLError(f"setting {wrong[0]} is unknown{meant}")
-        client = kafka.open_client(read.job.client, isolation=read.job.isolation, readers=1)
-        try:
-            yield client, read.job.isolation
-        finally:
-            client.close()
+        given = {"lakesql.format": "raw", **resolved(settings)}
+        read = job_of(given, name="look", target=Target("hudi", "/"))
+        for name, meant in read.unknown.items():
+            raise SQLError(f"setting {name} is unknown" + (f"; did you mean {meant}?" if meant else "."))
+        yield read.job
+
+
+def _client(job: Job) -> Client:
+    return kafka.open_client(job.client, isolation=job.isolation, readers=1)
 
 
 _BROKERS = ("brokers", "to_json(options)")
@@ -172,8 +203,9 @@ KAFKA_FUNCTIONS: dict[str, tuple[str, tuple[str, ...], Free]] = {
     "kafka_ingest_runs": ("t, ingestion := NULL", ("ingestion",), Free(_runs)),
     "kafka_quarantine": ("t, ingestion := NULL", ("ingestion",), Free(_quarantine)),
     "kafka_scan": (
-        'topic, brokers := NULL, options := NULL, partition := NULL, "start" := \'earliest\', "end" := NULL, "limit" := 1000',
-        (*_BROKERS, "partition", '"start"', '"end"', '"limit"'),
+        "topic, brokers := NULL, options := NULL, format := 'raw', partition := NULL, start := 'earliest', "
+        "stop := 'latest', rows := 1000",
+        (*_BROKERS, "format", "partition", "start", "stop", "rows"),
         Free(_scan),
     ),
 }  # fmt: skip

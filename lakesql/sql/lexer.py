@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lakesql.errors import SQLError
 from lakesql.ingest.masked import is_secret
-from lakesql.ingest.secrets import may_be_shown, without_secrets
+from lakesql.ingest.secrets import may_be_shown, spans, without_secrets
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -37,6 +37,8 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _KINDS = {"escaped": "string", "dollar": "string", "other": "op"}
 
 _ASSIGNING = ("=", "=>", ":=", ":", ">")
+
+_FAR = 10  # tokens behind a key in which its value is looked for
 
 IDENTIFIERS = ("word", "quoted", "backtick")
 
@@ -157,27 +159,30 @@ def may_hold_secrets(text: str) -> bool:
 
 def secret_spans(words: Sequence[Token]) -> list[tuple[int, int]]:
     """Where the values of settings stand that are, or may be, secrets; also in a statement that is malformed there."""
-    found = [(t.start, t.end) for t in words if without_secrets(t.text) != t.text]
+    found = [t for t in words if without_secrets(t.text) != t.text]
     for place, token in enumerate(words):
-        if token.kind == "op" or may_be_shown(key := _key_that_ends(words, place)):
+        if token.kind != "op" and not may_be_shown(key := _key_that_ends(words, place)):
+            found += [token] if token.kind == "open" else _values_behind(words, place, is_secret(key))
+    hidden = {t.text for t in found if t.kind != "op"}
+    return [(t.start, t.end) for t in words if t.text in hidden]
+
+
+def _values_behind(words: Sequence[Token], place: int, secret: bool) -> list[Token]:
+    """What may be the value of the key that ends at `place`: to the next comma or bracket behind something."""
+    found: list[Token] = []
+    if words[place].kind == "word" and not (place + 1 < len(words) and words[place + 1].text in _ASSIGNING):
+        return found
+    for at in range(place + 1, min(place + _FAR, len(words))):
+        token = words[at]
+        if token.kind == "op":
+            if found and token.text in ",)":
+                break
             continue
-        if token.kind == "open":
-            found.append((token.start, token.end))
-            continue
-        at = place + 1
-        while at < len(words) and words[at].kind == "op":
-            at += 1
-        assigned = at > place + 1 and words[place + 1].text in _ASSIGNING
-        if at == len(words) or not (words[at].kind in ("string", "open", "quoted") or (assigned and is_secret(key))):
-            continue
-        if at > place + 1 and at + 1 < len(words) and words[at + 1].text in _ASSIGNING:
-            continue  # the next key
-        last = at
-        while last + 1 < len(words) and words[last + 1].start == words[last].end and words[last + 1].text not in ",)":
-            last += 1
-        found.append((words[at].start, words[last].end))
-    hidden = {t.text for t in words if any(a <= t.start < b for a, b in found) and t.kind != "op"}
-    return [*found, *((t.start, t.end) for t in words if t.text in hidden)]
+        if words[at - 1].text == "," and at + 1 < len(words) and words[at + 1].text in _ASSIGNING:
+            break  # the next key
+        if secret or token.kind in ("string", "open", "quoted"):
+            found.append(token)
+    return found
 
 
 def _key_that_ends(words: Sequence[Token], place: int) -> str:
@@ -194,6 +199,6 @@ def _key_that_ends(words: Sequence[Token], place: int) -> str:
 
 def _starred(text: str) -> str:
     """The text with a star for each character of a secret, so that places stay what they are."""
-    for start, end in secret_spans(tokens(text)):
+    for start, end in [*spans(text), *secret_spans(tokens(text))]:
         text = text[:start] + re.sub(r"[^\n]", "*", text[start:end]) + text[end:]
     return text

@@ -65,7 +65,9 @@ def test_every_clause_of_an_ingest_into_a_table():
 
 
 def test_files_take_their_format_from_using():
-    found = parsed("INGEST INTO FILES '/data/events' FROM KAFKA OPTIONS ('a'='b') FORMAT AVRO (WIRE 'none') USING PARQUET")
+    found = parsed(
+        "INGEST INTO FILES '/data/events' FROM KAFKA OPTIONS ('a'='b') FORMAT AVRO (WIRE 'none') USING PARQUET"
+    )
     assert (found.into, found.files, found.output) == (("/data/events",), True, "parquet")
     assert [(o.key, o.value.sql) for o in found.format_options] == [("WIRE", "'none'")]
 
@@ -100,7 +102,7 @@ def test_named_ingestions():
     assert parsed("RUN INGESTION o") == RunIngestion("o", ())
     assert [o.key for o in parsed("RUN INGESTION o WITH (a.b = 1)").options] == ["a.b"]
     assert parsed("SHOW INGESTIONS") == Call("show_ingestions", ())
-    assert parsed("show ingestion \"my orders\"") == ShowIngestion("my orders")
+    assert parsed('show ingestion "my orders"') == ShowIngestion("my orders")
     assert parsed("DROP INGESTION IF EXISTS o") == DropIngestion("o", True)
     assert isinstance(parsed("ALTER INGESTION o SET OPTIONS ('a' = 'b')"), AlterIngestion)
     assert parsed("EXPLAIN RUN INGESTION o") == ExplainIngest(RunIngestion("o", ()))
