@@ -105,7 +105,7 @@ def _changed(given: Sequence[str], into: str | None) -> dict[str, str]:
     for one in given:
         key, sign, value = one.partition("=")
         if not sign or not key.strip():
-            raise JobError(f"--set {one}: write KEY=VALUE.")
+            raise JobError(f"--set {one.split()[0] if one.split() else ''}: write KEY=VALUE.")
         settings[key.strip()] = value.strip()
     if into is not None:
         settings[INTO] = into
