@@ -1,21 +1,27 @@
-"""A person's own Python function, named as module:function."""
+"""A person's own Python function, named as module:function in a setting."""
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
-from lakesql.errors import JobError
+from lakesql.errors import JobError, LakeError
 
 
-def function_of(name: str | None, setting: str) -> Callable[..., Any]:
-    """The function; JobError names the setting when there is none."""
+def called(name: str | None, setting: str, *arguments: object) -> Any:
+    """What the function returns. JobError names the setting when there is no such function, or when it fails."""
     module, _, attribute = (name or "").partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise JobError(
-            f"setting {setting} = {name!r}: there is no such function ({error}). Name one that can be imported as module:function."
+            f"setting {setting} = {name!r}: there is no such function ({error}). Name one that can be imported, as module:function."
         ) from error
-    if not callable(found):
+    if not callable(function):
         raise JobError(f"setting {setting} = {name!r}: this is no function. Name one as module:function.")
-    return found  # type: ignore[no-any-return]
+    try:
+        return function(*arguments)
+    except LakeError:
+        raise
+    except Exception as error:
+        raise JobError(
+            f"setting {setting} = {name!r}: the function failed ({type(error).__name__}: {error}). Correct it."
+        ) from error

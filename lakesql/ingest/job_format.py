@@ -3,13 +3,17 @@
 The frame of Avro cannot be told from the bytes (R38 and R39 begin alike): it is never guessed.
 """
 
+import re
 from dataclasses import replace
+from urllib.parse import unquote
 
 from lakesql.ingest.model import Format
 from lakesql.ingest.reading import Reading
-from lakesql.ingest.setting_keys import FORMAT
+from lakesql.ingest.setting_keys import FORMAT, OLDER
 
 FIXED = "gobblin.source.kafka.fixedSchema."
+REGISTRY = "schema.registry."
+LOGIN = "schema.registry.basic.auth.user.info"
 _CHOOSING = {
     "source.class",
     "kafka.deserializer.type",
@@ -31,14 +35,16 @@ def format_of(read: Reading, given: Format | None) -> Format:
     """The format that a statement gives, or the one that the settings say, with their options."""
     chosen = given or _named(read)
     wire = chosen.wire or _wire(read, chosen)
-    registry = chosen.registry or read("kafka.schema.registry.url")
+    registry, login = _without_login(chosen.registry or read("kafka.schema.registry.url"))
     options = {
         key.name: str(read.text(key.name)) for key in FORMAT if key.name not in _CHOOSING and read.given(key.name)
     }
-    options |= {name: value for name, value in read.settings.items() if name.startswith(FIXED)}
-    for name in options:
-        if not name.startswith(FIXED):
-            read(name)
+    for name, value in read.settings.items():
+        if name.startswith((FIXED, REGISTRY)) and name not in _CHOOSING and name not in OLDER:
+            read.check_closed(name, value)
+            options[name] = value
+    if login:
+        options.setdefault(LOGIN, login)
     found = replace(chosen, wire=wire, registry=registry, options=options | dict(chosen.options))
     _check(read, found)
     return found
@@ -83,13 +89,20 @@ def _wire(read: Reading, chosen: Format) -> str | None:
     )
 
 
+def _without_login(urls: str | None) -> tuple[str | None, str | None]:
+    """The addresses without user and password, which would be seen wherever they are shown; and these."""
+    if not urls or not (found := re.search(r"(?<=//)[^/@\s,]+(?=@)", urls)):
+        return urls, None
+    return re.sub(r"(?<=//)[^/@\s,]+@", "", urls), unquote(found[0])
+
+
 def _check(read: Reading, found: Format) -> None:
     options = found.options
     if found.kind == "avro":
-        fixed = "lakesql.schema" in options or any(name.startswith(FIXED) for name in options)
+        fixed = "lakesql.avro.schema" in options or any(name.startswith(FIXED) for name in options)
         if found.wire == "none" and not fixed:
             raise read.missing(
-                "lakesql.schema", f"Avro without a frame needs a fixed schema. Set it, or {FIXED}<topic>."
+                "lakesql.avro.schema", f"Avro without a frame needs a fixed schema. Set it, or {FIXED}<topic>."
             )
         if found.wire != "none" and not found.registry:
             raise read.missing(

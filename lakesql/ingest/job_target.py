@@ -5,13 +5,14 @@ A statement gives the target itself; then the settings only add their options.
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from lakesql.ingest.model import Target
 from lakesql.ingest.reading import Reading
-from lakesql.ingest.setting_keys import FILES
+from lakesql.ingest.setting_keys import FILES, KEYS
 
 TABLE = "lakesql.table."
 _APPEND = "hoodie.streamer.source.kafka.append.offsets"
@@ -26,26 +27,39 @@ _TASK_BUILDERS = {
     "ParquetDataWriterBuilder": "parquet",
     "ParquetHdfsDataWriterBuilder": "parquet",
 }
-_TARGET_KEYS = {"data.publisher.type", "data.publisher.final.dir", "writer.fs.uri"}
+_NAMESPACE = "gobblin.kafka.extract.allowTableTypeAndNamspaceCustomization"
 
 
 def target_of(read: Reading, given: Target | None, unused: dict[str, str]) -> Target:
     """The target with its options; settings of the other kind of target are added to `unused`."""
     target = given or _named(read)
+    if given or read.given("lakesql.into"):
+        placed = ("data.publisher.final.dir", "writer.fs.uri", *(("lakesql.into",) if given else ()))
+        why = "the statement says where rows go" if given else "lakesql.into says where rows go"
+        _leave(read, placed, why, unused)
     if target.kind == "hudi":
         found = _hudi(read, target)
-        idle, why = (
-            [key.name for key in FILES if key.name not in _TARGET_KEYS or given],
+        of_table = ("data.publisher.type", "data.publisher.final.dir", "writer.fs.uri")
+        _leave(
+            read,
+            [key.name for key in FILES if key.name not in of_table],
             "of files; this job writes a Hudi table",
+            unused,
         )
-        idle = [name for name in idle if name != "extract.table.name"]
-    else:
-        found = _files(read, target)
-        idle = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) and name != _APPEND]
-        idle += ["lakesql.operation", "lakesql.partition.by"]
-        why = "of Hudi tables; this job writes files"
-    unused.update({name: why for name in idle if read.given(name) and name not in unused})
-    return found
+        return found
+    _leave(read, ["extract.table.name"], "of single topics, in dataset.specific.props", unused)
+    own = ("lakesql.operation", "lakesql.partition.by", "lakesql.spool.dir")
+    hudi = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) and name != _APPEND]
+    _leave(read, [*hudi, *own], "of Hudi tables; this job writes files", unused)
+    return _files(read, target)
+
+
+def _leave(read: Reading, names: Sequence[str], why: str, unused: dict[str, str]) -> None:
+    """Settings that this job has no use for, whichever of their spellings is written."""
+    for name in names:
+        for spelling in (name, *(KEYS[name].older if name in KEYS else ())):
+            if read.given(spelling):
+                unused.setdefault(spelling, why)
 
 
 def _named(read: Reading) -> Target:
@@ -90,18 +104,13 @@ def _hudi(read: Reading, target: Target) -> Target:
 
 def _files(read: Reading, target: Target) -> Target:
     layout, form = _layout(read)
-    newer = read.given("writer.partitioner.class")
-    left = {*_TARGET_KEYS, "writer.builder.class", "writer.partitioner.class", "extract.table.name"}
     options: dict[str, str] = {}
     for key in FILES:
-        if key.name in left or (
-            newer and key.name in ("writer.partition.level", "writer.partition.pattern") and not read.given(key.name)
-        ):
-            continue
-        if (value := read.text(key.name)) is not None:
-            read(key.name)
-            options[key.name] = value.lower() if key.closed and key.name != "writer.destination.type" else value
+        if read.given(key.name) and key.name not in ("data.publisher.final.dir", "writer.fs.uri", "extract.table.name"):
+            options[key.name] = str(read.text(key.name))
     options |= {"lakesql.files.layout": layout, "writer.output.format": form}
+    if read("writer.file.path.type") != "tablename" and not read(_NAMESPACE):
+        options["extract.namespace"] = str(KEYS["extract.namespace"].default)
     if read(_APPEND):
         options[_APPEND] = "true"
     if layout == "time" and not read.given("writer.partition.timezone"):
@@ -131,7 +140,8 @@ def _layout(read: Reading) -> tuple[str, str]:
         read.notes.append(
             f"data.publisher.type = {publisher}: this class is not known and is taken for BaseDataPublisher."
         )
-    by_time = builder in _TIME_BUILDERS or publisher.startswith("TimePartitioned") or bool(partitioner)
+    unnamed = not builder and not publisher and any(name.startswith("writer.partition.") for name in read.settings)
+    by_time = unnamed or builder in _TIME_BUILDERS or publisher.startswith("TimePartitioned") or bool(partitioner)
     return chosen or ("time" if by_time else "task"), named or form or "avro"
 
 

@@ -19,7 +19,7 @@ from itertools import groupby
 import numpy as np
 
 from lakesql.errors import JobError
-from lakesql.ingest.functions import function_of
+from lakesql.ingest.functions import called
 from lakesql.ingest.model import Range, Task, WorkUnit
 
 SLACK = 1.05
@@ -36,7 +36,10 @@ class _Group:
 
     @property
     def order(self) -> tuple[float, str, int]:
-        return -self.weight, self.ranges[0].topic, min(r.partition for r in self.ranges)
+        first = self.ranges[0]
+        if len(self.ranges) == 1:
+            return -self.weight, first.topic, first.partition
+        return -self.weight, first.topic, min(r.partition for r in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,11 @@ def pack(ranges: Sequence[Range], packing: Packing) -> Packed:
     """Each range in exactly one task; at most `max_tasks` of them, none empty."""
     if not ranges:
         return Packed(())
+    ranges = _heaviest_first(ranges)
     total = float(sum(r.weight for r in ranges))
     count = packing.max_tasks
     if packing.target_size is not None:
         count = min(int(total / packing.target_size) + 1, count)
-    ranges = _heaviest_first(ranges)
     bound = max(total / min(count, len(ranges)), ranges[0].weight)
     cut = 0
     if packing.packer == "CUSTOM":
@@ -213,7 +216,7 @@ def _piece(groups: Sequence[_Group], excess: float, room: float) -> _Group | Non
 
 def _custom(ranges: Sequence[Range], count: int, name: str | None) -> list[list[_Group]]:
     """Called with the ranges and the number of tasks; gives the ranges of each task."""
-    given = function_of(name, FUNCTION)(tuple(ranges), count)
+    given = called(name, FUNCTION, tuple(ranges), count)
     try:
         bins = [list(task) for task in given]
         placed = sorted(one.at for task in bins for one in task)

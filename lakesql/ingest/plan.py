@@ -96,7 +96,7 @@ def _decided(
     job: Job, client: Client, chosen: Sequence[Topic], stored: State
 ) -> tuple[Starts, dict[TopicPartition, Refused]]:
     """What is decided about each partition of the chosen topics."""
-    policies = {topic.name: policy_of(job, topic.name, settings_of(job, topic.name)) for topic in chosen}
+    policies = _policies(job, chosen)
     partitions = [TopicPartition(topic.name, number) for topic in chosen for number in sorted(topic.partitions)]
     bounds = client.bounds(partitions, job.isolation) if partitions else {}
     by_time = _by_time(client, chosen, policies, bounds, stored)
@@ -113,6 +113,14 @@ def _decided(
         else:
             starts[at] = found
     return starts, refused
+
+
+def _policies(job: Job, chosen: Sequence[Topic]) -> dict[str, Policy]:
+    """The policy of each topic; one for all of them where none is named."""
+    plain = policy_of(job, "", {})
+    if not job.topic_settings and not job.to_latest:
+        return dict.fromkeys((topic.name for topic in chosen), plain)
+    return {topic.name: policy_of(job, topic.name, settings_of(job, topic.name)) for topic in chosen}
 
 
 def _by_time(

@@ -9,6 +9,8 @@ from lakesql.errors import JobError
 from lakesql.ingest.masked import Settings, shown
 from lakesql.ingest.setting_keys import KEYS, OLDER, Key
 
+_AS_WRITTEN = ("simple.writer.delimiter",)
+
 
 class Reading:
     """The settings of one job under their known names; what is odd about them is collected in `notes`."""
@@ -16,7 +18,8 @@ class Reading:
     def __init__(self, settings: Mapping[str, str]) -> None:
         given = Settings(settings)
         self.notes: list[str] = []
-        self.settings = Settings({key: str(value).strip() for key, value in given.items()}, given.places)
+        trimmed = {key: str(value) if key in _AS_WRITTEN else str(value).strip() for key, value in given.items()}
+        self.settings = Settings(trimmed, given.places)
         for other in [key for key in self.settings if key in OLDER]:
             name = OLDER[other]
             if self.settings.setdefault(name, self.settings[other]) != self.settings[other]:

@@ -78,6 +78,20 @@ def _per_topic(key: Key) -> Key:
 
 
 _BOOTSTRAP = ("latest", "earliest", "offset_lookback", "timestamp", "skip")
+CODECS = (
+    "deflate",
+    "snappy",
+    "null",
+    "nocompression",
+    "bzip2",
+    "xz",
+    "zstandard",
+    "zstd",
+    "gzip",
+    "lz4",
+    "brotli",
+    "none",
+)
 _WHOLE = "whole number"
 
 # fmt: off
@@ -216,12 +230,16 @@ FORMAT = (
         "Schemas kept.", size(1)),
     _number("kafka.schema.registry.cache.expire.after.write.min", f"{_WHOLE} >= 1", "10",
         "Minutes for which the newest schema of a topic is not asked for again.", size(1)),
-    _text("kafka.schema.registry.basic.auth.user.info", "user:password", None,
-        "Login of the registry.", "schema.registry.basic.auth.user.info", "basic.auth.user.info"),
-    _text("lakesql.schema", "Avro schema", None,
-        "Fixed Avro schema of all topics, in place of a registry."),
-    _text("lakesql.columns", "column type, ...", None,
-        "Columns of JSON with their types; default: found in the data."),
+    _text("schema.registry.basic.auth.user.info", "user:password", None,
+        "Login of the registry; one in its URL is taken out of there.", "kafka.schema.registry.basic.auth.user.info", "basic.auth.user.info"),
+    _word("schema.registry.basic.auth.credentials.source", ("user_info", "url", "sasl_inherit"), None,
+        "Where that login is; `SASL_INHERIT`: the client's.", "basic.auth.credentials.source", upper=True),
+    _text("lakesql.avro.schema", "Avro schema", None,
+        "Fixed Avro schema of all topics: of what messages hold without a frame, else of what is read out of them.", "lakesql.schema"),
+    _text("lakesql.key.avro.schema", "Avro schema", None,
+        "The same of the message's key."),
+    _text("lakesql.json.columns", "column type, ...", None,
+        "Columns of JSON with their types; default: found in the data.", "lakesql.columns"),
     _flag("lakesql.json.lenient", "false",
         "Take numbers in quotes (`\"7\"`) for numbers in place of sending the record to the quarantine."),
     _text("lakesql.decoder", "name", None,
@@ -255,12 +273,14 @@ HUDI = (
         "Partition columns of a new table.", "hoodie.datasource.write.partitionpath.field"),
     _text("lakesql.select", "SQL over `kafka`", None,
         "Columns to write; default: all decoded ones."),
+    _text("lakesql.spool.dir", "folder", None,
+        "Where rows wait for the commit; default: the folder for temporary files."),
     _flag("hoodie.streamer.source.kafka.append.offsets", "false",
         "Without a selection: also `_hoodie_kafka_source_offset`, `_partition`, `_timestamp` and `_key`.",
         "hoodie.deltastreamer.source.kafka.append.offsets"),
 )
 
-FILES = (
+_FILES = (
     _text("data.publisher.final.dir", "folder", "job-output",
         "Where files go; the default lies in `GOBBLIN_WORK_DIR`, or in the current folder, and is noted."),
     _text("data.publisher.type", "Java class", None,
@@ -272,7 +292,7 @@ FILES = (
         "Folders by record time or by task; wins over the two above."),
     _word("writer.destination.type", ("hdfs",), "HDFS",
         "Files."),
-    _word("writer.output.format", ("avro", "parquet", "txt", "json"), None,
+    _word("writer.output.format", ("avro", "parquet", "txt", "text"), None,
         "Format of the files; default: by `writer.builder.class`, else Avro."),
     _text("writer.fs.uri", "URI", "file:///",
         "File system of the target; the host of a `file:` URI is dropped.", "data.publisher.fs.uri"),
@@ -308,13 +328,19 @@ FILES = (
         "Folder behind the time."),
     _flag("writer.include.record.count.in.file.names", "false",
         "File names with the number of records."),
-    _word("writer.codec.type", ("deflate", "snappy", "null", "nocompression", "bzip2", "xz", "zstandard", "zstd", "gzip"), "deflate",
-        "Compression of Avro and Parquet files."),
+    _word("writer.codec.type", CODECS, None,
+        "Compression; default: deflate in Avro files, snappy in Parquet files."),
     _number("writer.deflate.level", "1 to 9", "9",
         "Level of deflate.", size(1)),
+    _text("simple.writer.delimiter", "text", "\\n",
+        "What stands behind each record of a text file."),
+    _flag("simple.writer.prepend.size", "false",
+        "Each record of a text file begins with its length in 8 bytes."),
 )
 # fmt: on
 
+_FILE_WIDE = ("data.", "lakesql.", "writer.destination.", "writer.fs.", "writer.builder.", "writer.partitioner.")
+FILES = tuple(key if key.name.startswith(_FILE_WIDE) else _per_topic(key) for key in _FILES)
 SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "Job, tasks, commits": JOB,
     "Topics and offsets": SOURCE,
@@ -329,7 +355,8 @@ KEYS: Mapping[str, Key] = {key.name: key for section in SECTIONS.values() for ke
 OLDER: Mapping[str, str] = {other: key.name for key in KEYS.values() for other in key.older}
 
 PASSED: Mapping[str, str] = {
-    "gobblin.source.kafka.fixedSchema.": "followed by a topic: its fixed Avro schema, for `lakesql.wire=none`",
+    "gobblin.source.kafka.fixedSchema.": "followed by a topic: its fixed Avro schema",
+    "schema.registry.": "followed by a setting of Confluent's registry client: `ssl.*`, `bearer.auth.*`, `request.timeout.ms`, `retries`",
     "kafka.client.": "followed by a name of librdkafka: for the client, whatever it is",
     "source.kafka.consumerConfig.": "followed by a consumer setting of Java or librdkafka: for the client",
     "source.kafka.": "the same",

@@ -24,14 +24,18 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def patterns(text: str) -> tuple[str, ...]:
-    """A comma list of regular expressions; each must compile."""
+    """A comma list of regular expressions; each must compile, and have its braces closed as Java asks for."""
     for pattern in (found := words(text)):
+        plain = re.sub(r"\\.|\[[^\]]*\]", "", pattern)
+        wrong = "" if plain.count("{") == plain.count("}") else "a brace is not closed"
         try:
             re.compile(pattern, re.IGNORECASE)
         except re.error as error:
+            wrong = str(error)
+        if wrong:
             raise ValueError(
-                f"{pattern!r} is not a regular expression ({error}); commas separate expressions and cannot be part of one"
-            ) from None
+                f"{pattern!r} is not a regular expression ({wrong}); commas separate expressions and cannot be part of one"
+            )
     return found
 
 

@@ -13,13 +13,15 @@ from typing import Any
 
 from lakesql.errors import JobError
 from lakesql.ingest.client_settings import ClientSettings, is_client_setting
-from lakesql.ingest.job_format import FIXED, format_of
+from lakesql.ingest.job_format import FIXED, LOGIN, REGISTRY, format_of
 from lakesql.ingest.job_target import TABLE, target_of
 from lakesql.ingest.masked import Settings
 from lakesql.ingest.model import BadRecords, Format, Job, Limit, Target
 from lakesql.ingest.reading import Reading, near
 from lakesql.ingest.setting_keys import KEYS, OLDER
 from lakesql.ingest.setting_unused import UNUSED, why_unused
+
+_BARE_AUTH = ("bearer.auth.",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ def job_of(
     job = Job(
         name=_name(read, name, where if target or read.given("lakesql.into") else None),
         client=brokers,
-        target=where,
-        format=replace(chosen, options=Settings(chosen.options)),
+        target=replace(where, options=Settings(where.options), properties=Settings(where.properties)),
+        format=replace(chosen, options=_with_login(chosen, brokers)),
         whitelist=_whitelist(read),
         blacklist=read("topic.blacklist"),
         topic_settings=_topic_settings(read, unknown),
@@ -69,6 +71,9 @@ def job_of(
         **_tasks(read),
         **_commits(read),
     )
+    for setting in KEYS:
+        if read.given(setting) and setting not in unused:
+            read(setting)  # also what this job has no use for must be a value
     _notes_of(read, client, job)
     if unknown:
         read.notes.append(_unknown_text(unknown))
@@ -86,7 +91,6 @@ def _offsets(read: Reading, client: ClientSettings) -> dict[str, Any]:
         )
     if read("hoodie.streamer.source.kafka.enable.failOnDataLoss") and not read.given("reset.on.offset.out.of.range"):
         reset = "fail"
-    read("lakesql.bootstrap.added.partitions")
     isolation = read("isolation.level")
     if client.isolation and not read.given("isolation.level"):
         isolation = read.parse(KEYS["isolation.level"], client.isolation)
@@ -107,7 +111,6 @@ def _tasks(read: Reading) -> dict[str, Any]:
         functions[kind] = read(key) if chosen == "CUSTOM" else None
         if chosen == "CUSTOM" and functions[kind] is None:
             raise read.missing(key, f"kafka.workunit.{kind}.type = CUSTOM needs a Python function as module:function.")
-    read("kakfa.source.avgFetchTimeCap")
     return {
         "packer": packer,
         "packer_function": functions["packer"],
@@ -240,6 +243,18 @@ def _with_brokers(read: Reading, client: ClientSettings) -> Settings:
     return Settings({"bootstrap.servers": ",".join(broker.strip() for broker in brokers), **client.values})
 
 
+def _with_login(chosen: Format, client: Mapping[str, str]) -> Settings:
+    """The options of the format; the registry may share the client's login."""
+    options = Settings(chosen.options)
+    if (
+        options.get("schema.registry.basic.auth.credentials.source", "").upper() == "SASL_INHERIT"
+        and "sasl.username" in client
+    ):
+        options[LOGIN] = f"{client['sasl.username']}:{client.get('sasl.password', '')}"
+        options["schema.registry.basic.auth.credentials.source"] = "USER_INFO"
+    return options
+
+
 def _sorted_out(read: Reading, client: ClientSettings) -> tuple[dict[str, str], dict[str, str]]:
     """Which settings are unused, and why; which are unknown, and what may be meant."""
     unused, unknown = dict(client.unused), {name: near(name) for name in client.unknown}
@@ -248,7 +263,7 @@ def _sorted_out(read: Reading, client: ClientSettings) -> tuple[dict[str, str], 
             continue
         if reason := UNUSED.get(name):
             unused[name] = reason
-        elif is_client_setting(name) or name.startswith((FIXED, TABLE)):
+        elif is_client_setting(name) or name.startswith((FIXED, TABLE, REGISTRY, *_BARE_AUTH)):
             continue
         elif meant := _misspelt(name):
             unknown[name] = meant

@@ -43,5 +43,10 @@ def settings_of(job: Job, topic: str) -> Mapping[str, str]:
     return found
 
 
+def target_options(job: Job, topic: str) -> Mapping[str, str]:
+    """The options of the job's target as they hold for a topic."""
+    return {**job.target.options, **settings_of(job, topic)}
+
+
 def _fits(patterns: Sequence[re.Pattern[str]], name: str) -> bool:
     return any(pattern.fullmatch(name) for pattern in patterns)

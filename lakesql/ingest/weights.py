@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lakesql.errors import JobError
-from lakesql.ingest.functions import function_of
+from lakesql.ingest.functions import called
 from lakesql.ingest.model import Job, Range, State, TopicPartition
 
 FLOOR_MS, CAP_MS = 0.01, 100.0
@@ -37,17 +37,18 @@ def expected_millis(
 ) -> Floats:
     """Records times the topic's mean milliseconds per record in the run before."""
     by_topic = topic_millis(stored, cap)
-    unseen = _geometric(np.array(list(by_topic.values()))) if by_topic else NOTHING_SEEN_MS
+    unseen = float(np.exp(np.log(list(by_topic.values())).mean())) if by_topic else NOTHING_SEEN_MS
     return records.astype(np.float64) * np.array([by_topic.get(topic, unseen) for topic, _ in at], dtype=np.float64)
 
 
 def topic_millis(stored: State, cap: float = CAP_MS) -> dict[str, float]:
     """Milliseconds per record of each topic: the geometric mean of its partitions, each floored and capped."""
-    found: dict[str, list[float]] = {}
-    for (topic, _), one in stored.partitions.items():
-        if one.average_millis is not None:
-            found.setdefault(topic, []).append(one.average_millis)
-    return {topic: _geometric(np.clip(values, FLOOR_MS, max(cap, FLOOR_MS))) for topic, values in found.items()}
+    seen = [(at[0], one.average_millis) for at, one in stored.partitions.items() if one.average_millis is not None]
+    numbers: dict[str, int] = {}
+    of_topic = np.array([numbers.setdefault(topic, len(numbers)) for topic, _ in seen], dtype=np.int64)
+    logs = np.log(np.clip(np.array([millis for _, millis in seen], dtype=np.float64), FLOOR_MS, max(cap, FLOOR_MS)))
+    means = np.exp(np.bincount(of_topic, logs) / np.bincount(of_topic)) if seen else np.empty(0)
+    return dict(zip(numbers, means.tolist(), strict=True))
 
 
 def weights(job: Job, at: Sequence[TopicPartition], records: npt.NDArray[np.int64], stored: State) -> Floats:
@@ -59,7 +60,7 @@ def weights(job: Job, at: Sequence[TopicPartition], records: npt.NDArray[np.int6
 
 def custom_weights(job: Job, ranges: Sequence[Range], stored: State) -> list[float]:
     """What the person's function says, checked: one finite number of at least 0 for each range."""
-    found = function_of(job.estimator_function, FUNCTION)(tuple(ranges), stored)
+    found = called(job.estimator_function, FUNCTION, tuple(ranges), stored)
     try:
         numbers = [float(weight) for weight in found]
     except (TypeError, ValueError) as error:
@@ -72,7 +73,3 @@ def custom_weights(job: Job, ranges: Sequence[Range], stored: State) -> list[flo
             f" one for each range; it returned {len(numbers)}. Correct it."
         )
     return numbers
-
-
-def _geometric(values: Floats) -> float:
-    return float(np.exp(np.log(values).mean()))

@@ -1,0 +1,1 @@
+"""Ingestion measured, part by part."""
