@@ -115,6 +115,11 @@ class HudiSink:
         """What is done with the rows."""
         return self.job.target.operation or ("upsert" if table.config.record_key_fields else "insert")
 
+    def settings(self, table: TableState) -> dict[str, str]:
+        """Settings of a write: those stored with the table, then those of the job."""
+        own = {k: v for k, v in table.config.properties.items() if k in SETTINGS and not k.startswith("hoodie.table.")}
+        return own | self.options
+
     @property
     def appends_offsets(self) -> bool:
         return self.options.get(APPEND_OFFSETS, "").lower() == "true"
@@ -198,7 +203,7 @@ class HudiLoad:
                 f"{self._sink.storage.uri}: records were read and no offset of the ingestion {state.ingestion} moved. "
                 "Nothing was committed; they would be read again for ever."
             )
-        if state.note and state.note != self._before.note:
+        if _kept(state) != _kept(self._before):
             return None
         self.discard()
         return Committed(None, notes=("Nothing new was there: no commit was made.",))
@@ -207,19 +212,22 @@ class HudiLoad:
         """Keep the offsets of a run without rows while there is no table."""
         sink = self._sink
         assert self._before is not None, "a replay needs a table"
-        more = ""
-        if bad.rows:  # no commit can name their quarantine yet
-            begun = {at: replace(one, next=one.low) for at, one in state.partitions.items()}
-            state = replace(state, partitions=begun)
-            more = f" {bad.rows} records could not be decoded; they are read again by the next run."
+        if bad.rows:
+            state = replace(state, partitions={at: replace(o, next=o.low) for at, o in state.partitions.items()})
         try:
             path = waiting.put(sink.waiting, self._before, state)
         except CommitConflict as error:
             raise IngestConflict(f"{error} Nothing was committed. Run the ingestion again.") from error
+        if bad.rows:
+            raise IngestError(
+                f"{sink.storage.uri}: none of the {bad.rows} records of the first run can be decoded, so there is no table "
+                "whose commit could name their quarantine. Nothing was committed; the next run reads them again. Correct "
+                "the format, or create the table first."
+            )
         self.discard()
         note = (
             f"The columns of the table are not known before the first record; its start offsets wait in "
-            f"{sink.waiting.uri}/{path}.{more}"
+            f"{sink.waiting.uri}/{path}."
         )
         return Committed(None, notes=(note,))
 
@@ -252,7 +260,7 @@ class HudiLoad:
                 table,
                 rows,
                 operation=operation,
-                settings={k: v for k, v in table.config.properties.items() if k in SETTINGS} | sink.options,
+                settings=sink.settings(table),
                 guard=None if replays else guard,
                 even_empty=not replays,
                 clock=sink.clock,
@@ -261,6 +269,11 @@ class HudiLoad:
         limits = parse_settings(sink.options)
         result = with_attempts(*retried(sink.storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
         return result, notes
+
+
+def _kept(state: State) -> object:
+    """What a commit without records is worth for."""
+    return {at: (one.next, one.missing_since_ms, one.topic_id) for at, one in state.partitions.items()}
 
 
 def _moved_text(sink: HudiSink, stored: State, before: State) -> str:
@@ -400,7 +413,7 @@ class _Batch:
                 raise JobError(f"{self.sink.storage.uri}: AS SELECT is more than one statement. Give one SELECT.")
             return self.con.sql(f"SELECT * FROM ({sql}\n) LIMIT 0").to_arrow_table().schema
         except duckdb.Error as error:
-            text = str(error).split("\n\nLINE ")[0].strip()
+            text = " ".join(str(error).split("\n\nLINE ")[0].split())
             raise JobError(
                 f"{self.sink.storage.uri}: AS SELECT does not fit the records: {text}. The relation kafka has the columns "
                 f"{', '.join(self.columns)}. Nothing was written."

@@ -102,7 +102,10 @@ def deletes_sql(con: Connection, table: TableState, selected: str, number: int, 
     no_key = " OR ".join(f"{quote(k)} IS NULL" for k in keys)
     lost = con.execute(f"DELETE FROM {name} WHERE {no_key}").fetchall()[0][0]
     if lost:
-        notes.append(f"{lost} tombstones were skipped: their record key is NULL or does not fit its column.")
+        notes.append(
+            f"{lost} tombstones were skipped: their record key is NULL or does not fit its column (the key format says "
+            "which columns the Kafka key has)."
+        )
     absent = [f for f in config.partition_fields if f not in fields]
     unknown = "true" if absent else " OR ".join(f"{quote(f)} IS NULL" for f in config.partition_fields) or "false"
     if not con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]:

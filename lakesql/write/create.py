@@ -14,7 +14,7 @@ from lakesql.errors import TableError, Unsupported
 from lakesql.format.avro import avro_schema
 from lakesql.format.config import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY
 from lakesql.format.metadata import TableConfig, format_properties, new_table_properties
-from lakesql.storage import Storage
+from lakesql.storage import LOCK_FOLDER, Storage
 from lakesql.table import merge, mergers
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.state import HOODIE, PROPERTIES, TableState, load
@@ -26,6 +26,8 @@ TYPES = {
     "copy_on_write": "COPY_ON_WRITE",
     "merge_on_read": "MERGE_ON_READ",
 }
+
+_CREATED = ".created"
 
 _MODE, _STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
 _HIVE_STYLE, _URL_ENCODE = (
@@ -58,7 +60,7 @@ def create(
         raise TableError(f"{where}: type {type!r} is unknown. Use cow or mor.")
     if storage.stat(PROPERTIES) is not None:
         raise TableError(f"{storage.uri}: there is a Hudi table already. Drop it first, or choose another path.")
-    if any(storage.list(HOODIE)):
+    if any(not _of_creating(info.path) for info in storage.walk(HOODIE)):
         raise TableError(
             f"{storage.uri}: there is a folder {HOODIE} without hoodie.properties, what is left of a Hudi table. "
             "Restore the file, remove the folder, or choose another path."
@@ -180,5 +182,10 @@ def _check_keys(where: str, config: TableConfig, schema: pa.Schema) -> None:
 
 def _make_folder(storage: Storage, folder: str) -> None:
     """Spark lists the timeline folder before it writes into it; a local file system must have it."""
-    storage.put(f"{folder}/.created", b"")
-    storage.delete(f"{folder}/.created")
+    storage.put(f"{folder}/{_CREATED}", b"")
+    storage.delete(f"{folder}/{_CREATED}")
+
+
+def _of_creating(path: str) -> bool:
+    """Whether a file is what is left of a `create` that died, or a lock: nothing that anybody would miss."""
+    return path.rsplit("/", 1)[-1] == _CREATED or path.startswith(f"{LOCK_FOLDER}/")

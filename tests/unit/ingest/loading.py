@@ -92,7 +92,7 @@ def units(topics: Topics, before: State) -> list[WorkUnit]:
     found = []
     for number, ((topic, partition), records) in enumerate(sorted(topics.items())):
         low = before.offsets().get(TopicPartition(topic, partition), 0)
-        found.append(WorkUnit(topic, (Range(topic, partition, low, len(records), "stored"),), number))
+        found.append(WorkUnit(topic, (Range(topic, partition, low, max(low, len(records)), "stored"),), number))
     return found
 
 
