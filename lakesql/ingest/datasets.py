@@ -21,6 +21,8 @@ class Dataset:
     """A target and what this run does to it.
 
     before    the state of the newest commit, this run's included
+    missing   stored partitions that the brokers do not have
+    carried   stored partitions that this run only carries on
     blocked   why nothing of it may be committed any more; '' means it may
     """
 
@@ -30,6 +32,7 @@ class Dataset:
     before: State
     tracks: dict[TopicPartition, Track] = field(default_factory=dict)
     missing: Collection[TopicPartition] = ()
+    carried: Collection[TopicPartition] = ()
     load: Load | None = None
     blocked: str = ""
     commits: list[Committed] = field(default_factory=list)
@@ -79,7 +82,8 @@ class Dataset:
             since = (old.missing_since_ms or now_ms) if at in self.missing else None
             known[at] = carried(old, since)
         for at, track in self.tracks.items():
-            if not track.range.error:  # else its stored offset stays, and without one it is new again next time
+            # with an error its stored offset stays, and without one it is new again next time
+            if not track.range.error and at not in self.carried:
                 known[at] = track.state()
         return dict(sorted(known.items()))
 

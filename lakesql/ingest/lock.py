@@ -90,11 +90,12 @@ def lock_file(job: Job) -> Path:
 
 
 def _default_folder(target: Target) -> Path:
-    """Folders that neither Hudi nor a reader of files looks into. One target for each topic: above all of them."""
-    fixed, found, _ = target.path.partition("{topic}")
-    if found:
-        return Path(open_storage(fixed.rpartition("/")[0] or ".").uri) / ".lakesql" / "locks"
-    return Path(open_storage(target.path).uri) / (".hoodie/.locks" if target.kind == "hudi" else "_lakesql/locks")
+    """A hidden folder beside a table, which may not exist yet, or in a folder of files; one for each topic: above all."""
+    fixed, several, _ = target.path.partition("{topic}")
+    if several or target.kind == "hudi":
+        example = f"{fixed}topic" if several else fixed.rstrip("/")
+        return Path(open_storage(example).uri).parent / ".lakesql" / "locks"
+    return Path(open_storage(target.path).uri) / "_lakesql" / "locks"
 
 
 def _acquire(lock: FileLock, path: Path, job: Job, now: Callable[[], float]) -> None:

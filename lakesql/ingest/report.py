@@ -52,8 +52,10 @@ def totals(report: Report) -> dict[str, int]:
 
 def plan_lines(plan: Plan) -> list[str]:
     """What a run is going to read, and what it is not."""
-    lines = [_range_line(one) for one in plan.ranges]
-    lines += [f"Partition {at} keeps its offset: {why}" for at, why in sorted(plan.carried.items())]
+    failed = {one.at for one in plan.ranges if one.error}
+    lines = [_range_line(one) for one in plan.ranges if one.at not in plan.carried or one.error]
+    lines += [f"Partition {at} keeps its offset: {why}" for at, why in sorted(plan.carried.items()) if at not in failed]
+    lines += [f"Skipping partition {at}, it stays new: {why}" for at, why in sorted(plan.unknown.items())]
     return lines + list(plan.notes)
 
 
@@ -63,6 +65,10 @@ def plan_events(plan: Plan) -> list[str]:
     lines += [
         json.dumps({"event": "carried", "topic": at.topic, "partition": at.partition, "reason": why})
         for at, why in sorted(plan.carried.items())
+    ]
+    lines += [
+        json.dumps({"event": "unknown", "topic": at.topic, "partition": at.partition, "reason": why})
+        for at, why in sorted(plan.unknown.items())
     ]
     return lines + [json.dumps({"event": "note", "text": note}) for note in plan.notes]
 

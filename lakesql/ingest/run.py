@@ -137,9 +137,10 @@ class _Run:
         known = {at: one for dataset in self.datasets for at, one in dataset.before.partitions.items()}
         plan = self.parts.plan(self.job, self.parts.client, State(self.job.name, partitions=known), self.now_ms)
         there = {TopicPartition(topic.name, number) for topic in listed for number in topic.partitions}
-        there |= {one.at for one in plan.ranges}
+        there |= {one.at for one in plan.ranges} - plan.carried.keys()  # made meanwhile
         for dataset in self.datasets:
             dataset.missing = frozenset(dataset.before.partitions) - there
+            dataset.carried = plan.carried.keys() & dataset.before.partitions.keys()
         return plan
 
     def _dataset(self, path: str, topics: tuple[str, ...]) -> Dataset:
@@ -157,6 +158,8 @@ class _Run:
             elif one.low >= one.high:
                 track.stop = "nothing to read"
             self._count_planned(track)
+        if plan.unknown:
+            self.metrics.count("fail.to.get.offset.count", len(plan.unknown))
         busy = {one.topic for task in plan.tasks for one in task.ranges}
         for dataset in self.datasets:
             if busy & {at.topic for at in dataset.tracks}:
@@ -273,11 +276,10 @@ class _Run:
 
     def _count_planned(self, track: Track) -> None:
         one = track.range
+        reset = one.reason.startswith("reset")
         if one.error:
-            self.metrics.count(
-                "fail.to.get.offset.count" if not one.reason.startswith("reset") else "offset.reset.skip.count"
-            )
-        if one.stored is not None and one.reason.startswith("reset"):
+            self.metrics.count("offset.reset.skip.count" if reset else "fail.to.get.offset.count")
+        if reset and one.stored is not None and one.stored != one.low:
             self.metrics.count("offset.too.early.count" if one.stored < one.low else "offset.too.late.count")
 
     def _report(self, plan: Plan, notes: tuple[str, ...]) -> Report:
@@ -295,7 +297,12 @@ class _Run:
                     line = replace(line, stop=f"not committed: {dataset.blocked}")
                 lines.append(line)
                 self._topic_event(track, line)
-        lines += [self._carried(at, why) for at, why in plan.carried.items()]
+        seen = {TopicPartition(one.topic, one.partition) for one in lines}
+        lines += [self._carried(at, why) for at, why in plan.carried.items() if at not in seen]
+        lines += [
+            PartitionReport(*at, -1, -1, -1, reason="bootstrap", stop=f"error: {why}")
+            for at, why in plan.unknown.items()
+        ]
         self.metrics.count("error.topics.count", len({one.topic for one in lines if one.stop.startswith("error")}))
         stops = {one.stop for one in lines}
         return Report(

@@ -59,7 +59,7 @@ class _Group:
     batches: dict[int, list[pa.RecordBatch]]  # by unit
     tallies: dict[TopicPartition, list[Tally]]
     ahead: dict[TopicPartition, Position]
-    moved: list[tuple[TopicPartition, int]]
+    moved: list[tuple[TopicPartition, int, int, bool]]  # from, to, and whether rows were taken before
     done: set[TopicPartition]
     failed: dict[TopicPartition, str]
 
@@ -199,7 +199,9 @@ class TaskRun:
         group = _Group({}, {}, {}, [], set(), {})
         for one in fetched:
             for at, to in one.moved.items():
-                group.moved.append((at, to))
+                track = self._tracks[at]
+                begin = group.ahead[at].next if at in group.ahead else track.next
+                group.moved.append((at, begin, to, bool(track.held.read or group.tallies.get(at))))
                 group.ahead[at] = Position(to)
             tallies = tally(one.batch)
             for found in tallies:
@@ -237,10 +239,9 @@ class TaskRun:
         mine = {one.at: self._tracks[one.at] for one in self._units[number].ranges}
         found = {at: group.tallies.get(at, []) for at in mine}
         total = sum(one.rows for tallies in found.values() for one in tallies) or 1
-        for at, to in group.moved:
-            if at in mine:
-                self.metrics.count("offset.too.early.count")
-                mine[at].jump(to)
+        for at, begin, to, taken in group.moved:
+            if at in mine and not self._jump(mine[at], begin, to, taken):
+                return
         for at, track in mine.items():
             read, size = sum(one.rows for one in found[at]), sum(one.bytes for one in found[at])
             if at in group.ahead:
@@ -262,6 +263,17 @@ class TaskRun:
                 self.judge(track, final=not track.open or at in group.failed)
             if self._live(number) and at in group.failed and not track.failed:
                 self._fail(track, IngestError(f"{at} stopped at offset {track.next}: {group.failed[at]}"))
+
+    def _jump(self, track: Track, begin: int, to: int, taken: bool) -> bool:
+        """Whether the partition can go on at another offset than the next one. When the log was cut back, rows that were
+        taken may not be there any more: they are given up, and the next run looks anew."""
+        self.metrics.count("offset.too.early.count" if to >= begin else "offset.too.late.count")
+        if to >= begin or not taken:
+            track.jump(begin, to)
+            return True
+        text = f"{track.at}: the log was cut back to offset {to} while offset {begin} was to be read. Run again."
+        self._fail(track, IngestError(text), forget=True)
+        return False
 
     def _count(
         self,
@@ -299,7 +311,7 @@ class TaskRun:
         self.metrics.event("PartitionFailed", partition=str(track.at), error=str(error))
         if dataset.blocked:
             return
-        if track.held.read and (forget or shared.job.commit_policy != "partial"):
+        if forget or (track.held.read and shared.job.commit_policy != "partial"):
             self._spoiled.add(number)
             dataset.forget(self._units[number])
 

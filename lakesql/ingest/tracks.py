@@ -57,11 +57,12 @@ class Track:
     stop: str = ""
     failure: Exception | None = None
     stored: bool = False  # a commit of this run has it
-    _newest: int | None = None
+    _newest: int | None = None  # as of the newest commit, as is _epoch
+    _epoch: int | None = None
 
     def __post_init__(self) -> None:
         self.base = self.next = self.range.low
-        self.epoch = self.range.leader_epoch
+        self.epoch = self._epoch = self.range.leader_epoch
         self.newest_ms = self._newest = self.before.newest_ms if self.before else None
         self.gaps = (self.range.gap,) if self.range.gap else ()
 
@@ -83,11 +84,13 @@ class Track:
         if position.leader_epoch is not None:
             self.epoch = position.leader_epoch
 
-    def jump(self, to: int) -> None:
-        """The start of what was to be read next has been deleted; reading goes on at `to` (C3)."""
-        if to > self.next:
-            self.gaps = (*self.gaps, (self.next, to))
-        self.next = to
+    def jump(self, begin: int, to: int) -> None:
+        """What was to be read next, at `begin`, is not there any more; reading goes on at `to` (C3)."""
+        if to > begin:
+            self.gaps = (*self.gaps, (begin, to))
+        else:  # the log was cut back; nothing was taken of what is gone
+            self.base = to
+        self.next, self.epoch = to, None
 
     def seen(self, newest_ms: int | None) -> None:
         if newest_ms is not None and (self.newest_ms is None or newest_ms > self.newest_ms):
@@ -95,7 +98,7 @@ class Track:
 
     def back(self) -> None:
         """Nothing of the open load counts; reading starts at its beginning again."""
-        self.next, self.held, self.newest_ms = self.base, Fate(), self._newest
+        self.next, self.held, self.newest_ms, self.epoch = self.base, Fate(), self._newest, self._epoch
         self.gaps = (self.range.gap,) if self.range.gap and not self.stored else ()
         if not self.failed:
             self.stop = ""
@@ -107,7 +110,7 @@ class Track:
         """What the open load held is stored."""
         self.kept = self.kept.plus(self.held)
         self.lost += lost(self.gaps)
-        self.base, self._newest = self.next, self.newest_ms
+        self.base, self._newest, self._epoch = self.next, self.newest_ms, self.epoch
         self.held, self.gaps, self.stored = Fate(), (), True
 
     def state(self) -> PartitionState:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,7 @@ with job_lock(Job("j", {}, Target("hudi", sys.argv[1]), Format("raw"))):
 @pytest.fixture
 def holder(tmp_path):
     child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(HOLDING), str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(HOLDING), f"{tmp_path}/table"], stdout=subprocess.PIPE, text=True
     )
     assert child.stdout.readline() == "held\n"
     yield child
@@ -39,7 +40,7 @@ def holder(tmp_path):
 
 
 def locked(tmp_path, **changes):
-    return job(lock=True, target=Target("hudi", str(tmp_path)), **changes)
+    return job(lock=True, target=Target("hudi", f"{tmp_path}/table"), **changes)
 
 
 def test_a_living_run_refuses_others_and_names_itself_and_a_killed_one_is_taken_over(holder, tmp_path):
@@ -69,7 +70,7 @@ def test_jobs_of_different_names_do_not_meet(tmp_path):
 
 
 def test_a_lock_that_is_switched_off_makes_no_file(tmp_path):
-    with job_lock(job(lock=False, target=Target("hudi", str(tmp_path)))) as notes:
+    with job_lock(replace(locked(tmp_path), lock=False)) as notes:
         assert notes == ()
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +119,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_job(tmp_path):
 
 
 def test_locks_lie_where_no_reader_of_the_target_looks(tmp_path):
-    assert lock_file(locked(tmp_path)).parent == tmp_path / ".hoodie" / ".locks"
+    assert lock_file(locked(tmp_path)).parent == tmp_path / ".lakesql" / "locks"
     assert lock_file(job(target=Target("files", str(tmp_path)))).parent == tmp_path / "_lakesql" / "locks"
     assert lock_file(job(target=Target("hudi", f"{tmp_path}/x_{{topic}}"))).parent == tmp_path / ".lakesql" / "locks"
     assert lock_file(locked(tmp_path, lock_dir="/var/lock/x")).parent.as_posix() == "/var/lock/x"

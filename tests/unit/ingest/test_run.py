@@ -4,12 +4,13 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from lakesql.errors import IngestConflict, IngestError, TooManyBadRecords
 from lakesql.ingest.metrics import Metrics
-from lakesql.ingest.model import BadRecords, Target, TopicPartition
+from lakesql.ingest.model import BadRecords, Fetched, Position, Range, Target, Task, TopicPartition, WorkUnit
 from lakesql.ingest.run import planned, run
 
 from .fakes import (
@@ -24,6 +25,7 @@ from .fakes import (
     consistent,
     job,
     parts,
+    raw,
 )
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -418,3 +420,154 @@ def test_a_commit_carries_the_metrics_of_the_run_under_the_names_of_the_referenc
     assert one.facts["processedRecordCount"] == 3
     assert one.facts["undecodableMessageCount"] == 1
     assert one.facts["actualHighWatermark"] == 3
+
+
+def planning(given, change):
+    """The same parts, with another plan than theirs."""
+    plan = given.plan
+    object.__setattr__(given, "plan", lambda *args: change(plan(*args)))
+    return given
+
+
+def test_a_plan_that_carries_partitions_in_empty_ranges_keeps_them_as_they_are():
+    source, sink = broker(), FakeSink()
+    run(job(), parts(FakeClient(source), sink))
+    before = sink.states[-1].partitions[B0]
+    source.logs.pop(B0)
+    source.ends.pop(B0)
+    source.fill("a", 0, 1)
+
+    def carrying(plan):
+        empty = Range(*B0, 5, 5, "carried: the topic is gone", 5)
+        return replace(plan, ranges=(*plan.ranges, empty), carried={B0: "the topic is gone"})
+
+    metrics = Metrics("j")
+    report = run(job(), planning(parts(FakeClient(source), sink), carrying), metrics=metrics)
+    after = sink.states[-1].partitions[B0]
+    assert (after.next, after.lag, after.average_bytes) == (before.next, before.lag, before.average_bytes)
+    assert after.missing_since_ms is not None
+    assert len([one for one in report.partitions if one.topic == "b"]) == 1
+    assert report.exit_code == 0
+
+
+def test_a_partition_without_offsets_stays_new_and_the_run_says_that_it_failed():
+    source, sink, metrics = Broker().fill("a", 0, 2), FakeSink(), Metrics("j")
+
+    def failing(plan):
+        return replace(plan, unknown={A1: "leader not available"})
+
+    report = run(job(), planning(parts(FakeClient(source), sink), failing), metrics=metrics)
+    assert report.exit_code == 3
+    assert by_partition(report)[A1].stop == "error: leader not available"
+    assert sink.states[-1].offsets() == {A0: 2}
+    assert metrics.totals()["fail.to.get.offset.count"] == 1
+
+
+def test_a_range_that_is_skipped_for_an_error_keeps_its_stored_offset_and_blocks_nothing():
+    source, sink = broker(), FakeSink()
+    run(job(), parts(FakeClient(source), sink, limit=3))
+    stored = sink.states[-1].offsets()
+
+    def skipping(plan):
+        wrong = {A0: "offsets could not be had"}
+        ranges = tuple(
+            replace(one, high=one.low, error=wrong[one.at]) if one.at in wrong else one for one in plan.ranges
+        )
+        tasks = tuple(
+            replace(
+                task,
+                units=tuple(replace(u, ranges=tuple(r for r in u.ranges if r.at not in wrong)) for u in task.units),
+            )
+            for task in plan.tasks
+        )
+        return replace(plan, ranges=ranges, tasks=tasks)
+
+    report = run(job(), planning(parts(FakeClient(source), sink), skipping))
+    assert report.exit_code == 3
+    assert sink.states[-1].offsets() == {A0: stored[A0], A1: 7, B0: 5}
+    consistent(source, sink)
+
+
+@pytest.mark.parametrize(
+    ("stored", "low", "name"), [(3, 8, "offset.too.early.count"), (30, 8, "offset.too.late.count")]
+)
+def test_stored_offsets_out_of_range_are_counted_under_the_names_of_the_reference(stored, low, name):
+    source, sink, metrics = Broker().fill("a", 0, 10), FakeSink(), Metrics("j")
+
+    def reset(plan):
+        one = replace(plan.ranges[0], low=low, stored=stored, reason="reset nearest: earliest", gap=(3, 8))
+        return replace(plan, ranges=(one,), tasks=(Task(0, (WorkUnit("a", (one,), 0),)),))
+
+    run(job(), planning(parts(FakeClient(source), sink), reset), metrics=metrics)
+    assert metrics.totals()[name] == 1
+    assert len(sink.rows) == 2
+
+
+def test_rows_of_a_log_that_was_cut_back_are_given_up_and_the_next_run_looks_anew():
+    source, sink = Broker().fill("a", 0, 10), FakeSink()
+
+    class Cut(FakeClient):
+        def _next(self, open_):
+            low = open_[A0][0]
+            if low < 6:
+                return super()._next(open_)
+            open_.clear()
+            return Fetched(raw([]), {A0: Position(4)}, frozenset({A0}), {}, {A0: 4})
+
+    report = run(job(commit_policy="partial"), parts(Cut(source), sink))
+    assert "cut back to offset 4" in by_partition(report)[A0].stop
+    assert sink.rows == []
+    assert sink.states[-1].offsets() == {A0: 0}
+
+
+def test_a_log_that_was_cut_back_before_anything_was_read_goes_on_where_the_reset_says():
+    source, sink = Broker().fill("a", 0, 10), FakeSink()
+    run(job(), parts(FakeClient(source), sink))
+    source.logs[A0] = source.logs[A0][:4]
+    source.add("a", 0, [b"n"] * 5)
+
+    class Cut(FakeClient):
+        def _next(self, open_):
+            open_.clear()
+            return Fetched(raw([]), {A0: Position(4)}, frozenset({A0}), {}, {A0: 4})
+
+    run(job(), parts(Cut(source), sink))
+    assert sink.states[-1].offsets() == {A0: 4}
+
+
+def test_no_commit_within_a_run_is_made_for_a_target_without_news():
+    source, sinks = Broker().fill("a", 0, 300).fill("b", 0, 1), {}
+
+    def sink(path, _):
+        return sinks.setdefault(path, FakeSink())
+
+    client = FakeClient(source, during=lambda: time.sleep(0.001))
+    run(job(target=Target("hudi", "/w/{topic}"), commit_interval_s=0.01, workers=2), parts(client, sink))
+    assert len(sinks["/w/a"].states) > 1
+    assert len(sinks["/w/b"].states) == 1
+
+
+def test_workers_share_the_tasks_and_the_heaviest_comes_first():
+    source, sink, names = Broker(), FakeSink(), set()
+    for partition in range(12):
+        source.fill("a", partition, 10 + partition)
+    client = FakeClient(source, during=lambda: (names.add(threading.current_thread().name), time.sleep(0.001)))
+
+    def weigh(plan):
+        weights = {task.number: float(task.units[0].ranges[0].records) for task in plan.tasks}
+        heavy = [
+            replace(
+                t,
+                units=tuple(
+                    replace(u, ranges=tuple(replace(r, weight=weights[t.number]) for r in u.ranges)) for u in t.units
+                ),
+            )
+            for t in plan.tasks
+        ]
+        return replace(plan, tasks=tuple(heavy))
+
+    report = run(job(workers=4), planning(parts(client, sink, per_unit=1), weigh))
+    assert len(names) == 12  # each task has its own fetching thread
+    assert client.reads[0][0].partition == 11
+    assert {one.task for one in report.partitions} == set(range(12))
+    consistent(source, sink)
