@@ -356,12 +356,12 @@ def _authorization(settings: Mapping[str, str], url_user_info: str | None) -> di
         return {"Authorization": f"Bearer {token}"}
     source = (_setting(settings, "basic.auth.credentials.source") or "").upper()
     user_info = _setting(settings, "basic.auth.user.info")
+    if source not in ("", "USER_INFO", "URL", "SASL_INHERIT"):
+        raise JobError(f"schema.registry.basic.auth.credentials.source={source}: use USER_INFO, URL or SASL_INHERIT.")
     if source == "SASL_INHERIT":
         user_info = f"{settings.get('sasl.username', '')}:{settings.get('sasl.password', '')}"
     elif source == "URL" or user_info is None:
         user_info = url_user_info
-    elif source not in ("", "USER_INFO"):
-        raise JobError(f"schema.registry.basic.auth.credentials.source={source}: use USER_INFO, URL or SASL_INHERIT.")
     if not user_info:
         return {}
     return {"Authorization": "Basic " + base64.b64encode(user_info.encode()).decode()}

@@ -81,18 +81,16 @@ def frames(values: pa.Array, headers: pa.Array | None, wire: str, part: str = "v
     n = len(start)
     if wire == "none":
         return Frames(raw, start, stop, np.zeros(n, np.int64), ("",), np.empty(0, np.int64), ())
-    if len(raw) < 32:
-        raw = np.concatenate([raw, np.zeros(32, U8)])
-    size = stop - start
-    safe = np.minimum(start, len(raw) - 17)  # a frame that is read there is too short anyway
-    magic = raw[safe]
+    if n and int(start.max()) + 17 > len(raw):
+        raw = np.concatenate([raw, np.zeros(17, U8)])  # room to look at the frame of the last record
+    magic, size = raw[start], stop - start
     md5 = wire == "linkedin"
     zero = (magic == 0) & (size >= 1)
     one = (magic == 1) & (size >= 17) & (not md5)
     v0 = zero & (size >= (17 if md5 else 5))
     width = np.where(one, 17, 17 if md5 else 5)
     source: Bytes = raw
-    where = safe + 1
+    where = start + 1
     in_header = np.zeros(n, np.bool_)
     if not md5 and headers is not None:
         source, where, in_header, v0, one = _from_headers(raw, where, v0, one, headers, part)

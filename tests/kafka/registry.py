@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -83,7 +84,7 @@ class TestRegistry:
         return self.add(f"{topic}-{part}", schema, kind, references).number
 
     def add(self, subject: str, schema: Any, kind: str = "AVRO", references: Any = ()) -> Entry:
-        text = schema if isinstance(schema, str) and schema[:1] in "{[" else json.dumps(schema)
+        text = schema if isinstance(schema, str) and schema[:1] in '{["' else json.dumps(schema)
         same = [e for e in self.entries.values() if (e.text, e.kind) == (text, kind)]
         entry = same[0] if same else Entry(len(self.entries) + 1, text, kind, tuple(references))
         self.entries[entry.number] = entry
@@ -174,7 +175,8 @@ def _handler(registry: TestRegistry) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            with suppress(OSError):  # the client did not wait
+                self.wfile.write(data)
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
