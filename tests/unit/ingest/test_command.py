@@ -40,12 +40,12 @@ sasl.password=geheim-xyz
 def broker(monkeypatch):
     found = Broker().add("orders", 0, [b'{"id": %d}' % i for i in range(5)]).add("orders", 1, [b'{"id": 9}'] * 2)
     found.client = FakeClient(found)
-    monkeypatch.setattr(kafka, "open_client", lambda settings, **_: found.client)
+    monkeypatch.setattr(kafka, "open_client", lambda *_, **__: found.client)
     return found
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys, broker):
+def run(tmp_path, monkeypatch, capsys, broker):  # noqa: ARG001
     """Run the command with arguments in a folder of its own that has a job file; (exit code, output, errors)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.pull").write_text(JOB)
@@ -112,7 +112,20 @@ def test_the_table_may_be_a_path_or_one_for_each_topic(run, tmp_path, broker):
     broker.add("clicks", 0, [b'{"id": 1}'])
     assert run("job.pull", "--into", f"{tmp_path}/far/t")[0] == 0
     assert (tmp_path / "far/t/.hoodie/hoodie.properties").exists()
-    assert run("job.pull", "--into", "raw_{topic}", "--set", "topic.whitelist=.*", "--set", "job.name=all", "--warehouse", "w")[0] == 0
+    assert (
+        run(
+            "job.pull",
+            "--into",
+            "raw_{topic}",
+            "--set",
+            "topic.whitelist=.*",
+            "--set",
+            "job.name=all",
+            "--warehouse",
+            "w",
+        )[0]
+        == 0
+    )
     assert {p.name for p in (tmp_path / "w").glob("raw_*")} == {"raw_orders", "raw_clicks"}
 
 
@@ -213,7 +226,11 @@ def test_every_runs_until_it_is_stopped(run, broker, monkeypatch):
     code, out, _ = run("job.pull", "--into", "orders", "--every", "5m")
     assert code == 0
     assert all(200 < s <= 300 for s in slept)
-    assert [one.split(": ")[1].split(" ")[0] for one in out.splitlines() if one.startswith("Ingestion ")] == ["7", "1", "1"]
+    assert [one.split(": ")[1].split(" ")[0] for one in out.splitlines() if one.startswith("Ingestion ")] == [
+        "7",
+        "1",
+        "1",
+    ]
     assert out.count("Unknown settings") == 1
     assert out.endswith("Stopped after 3 rounds.\n")
 

@@ -56,13 +56,13 @@ def read_back(statement):
     )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(given_definitions())
 def test_the_statement_of_a_definition_makes_it_again(definition):
     assert read_back(definition.statement()) == definition
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(given_definitions())
 def test_a_definition_is_read_as_it_was_kept(tmp_path_factory, definition):
     warehouse = str(tmp_path_factory.mktemp("w"))
