@@ -12,6 +12,8 @@ from lakesql.ingest.model import Bounds, Job, PartitionState
 from lakesql.ingest.setting_values import moment
 
 AT = "lakesql.bootstrap.timestamp"
+LEFT = "new topic id: skipped"
+"""Reason of a range that keeps the offset of a topic that is no more, since its successor is not to be read."""
 ADDED = "lakesql.bootstrap.added.partitions"
 
 
@@ -155,7 +157,7 @@ def _new_topic(
     start = _bootstrap(earliest, latest, topic_id, policy, False, at_time)
     if isinstance(start, Refused):
         error = start.why if start.failed else None
-        return _kept(before, "new topic id: skipped", "recreated", error)
+        return _kept(before, LEFT, "recreated", error)
     return start._replace(reason=f"new topic id: {start.reason}", kind="recreated", stored=before.next)
 
 

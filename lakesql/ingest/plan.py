@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakesql.errors import IngestError
 from lakesql.ingest.model import Bounds, Client, Job, PartitionState, Plan, Range, State, Topic, TopicPartition
-from lakesql.ingest.offsets import Policy, Refused, Start, decide, is_new, policy_of
+from lakesql.ingest.offsets import LEFT, Policy, Refused, Start, decide, is_new, policy_of
 from lakesql.ingest.packing import Packing, pack
 from lakesql.ingest.plan_notes import notes_of
 from lakesql.ingest.topics import absent, selected, settings_of
@@ -163,7 +163,11 @@ def _carried(
     Gives the reasons, and those of the ranges that were decided about and only keep their offset.
     """
     there, wanted = {topic.name for topic in topics}, {topic.name for topic in chosen}
-    carried = {at: start.error or start.reason for at, start in starts.items() if start.kind in ("unknown", "skip")}
+    carried = {
+        at: start.error or start.reason
+        for at, start in starts.items()
+        if start.kind in ("unknown", "skip") or start.reason == LEFT
+    }
     for at, one in stored.partitions.items():
         if at in starts or one.next < 0:
             continue

@@ -57,7 +57,7 @@ def _losses(job: Job, by_kind: Mapping[str, _Starts]) -> list[str]:
     if again := by_kind.get("recreated"):
         ranges = _named(f"{at} at {s.low}, stored was {s.stored}" for at, s in again.items())
         found.append(
-            f"A topic was deleted and made again: {_count(len(again), 'partition')} begin as new ones ({ranges}); what was not read of the old one is lost."
+            f"Topics deleted and made again: {_count(len(again), 'partition')} with a new beginning ({ranges}); what was not read of the old one is lost."
         )
     return found
 
@@ -68,10 +68,10 @@ def _unread(by_kind: Mapping[str, _Starts], refused: Mapping[TopicPartition, Ref
     failed |= {at: one.why for at, one in refused.items() if one.failed}
     if failed:
         reasons = _named(f"{at}: {why}" for at, why in sorted(failed.items()))
-        found.append(f"{_count(len(failed), 'partition')} cannot be read now; stored offsets are kept ({reasons}).")
+        found.append(f"Cannot be read now: {_count(len(failed), 'partition')}; stored offsets are kept ({reasons}).")
     if kept := by_kind.get("skip"):
         reasons = _named(f"{at}: {s.error}" for at, s in kept.items())
-        found.append(f"{_count(len(kept), 'partition')} stay where they are, by the reset rule ({reasons}).")
+        found.append(f"Left where they are by the reset rule: {_count(len(kept), 'partition')} ({reasons}).")
     return found
 
 
@@ -99,7 +99,7 @@ def _given_up(by_kind: Mapping[str, _Starts], refused: Mapping[TopicPartition, R
     asked = {at: one for at, one in refused.items() if not one.failed}
     if asked:
         found.append(
-            f"{_count(len(asked), 'partition')} stay new and unread: {next(iter(asked.values())).why} ({_named(map(str, asked))})."
+            f"Left new and unread: {_count(len(asked), 'partition')}, since {next(iter(asked.values())).why} ({_named(map(str, asked))})."
         )
     return found
 
@@ -121,7 +121,7 @@ def _packing(job: Job, packed: Packed) -> list[str]:
     found = []
     if packed.cut:
         found.append(
-            f"{_count(packed.cut, 'piece')} were cut off groups, so that no task is more than {SLACK - 1:.0%} above the lightest possible."
+            f"Cut off groups: {_count(packed.cut, 'piece')}, so that no task is more than {SLACK - 1:.0%} above the lightest possible."
         )
     if packed.heaviest > SLACK * packed.bound * (1 + 1e-9):
         found.append(

@@ -119,7 +119,7 @@ def test_offsets_that_cannot_be_had_are_kept_and_new_partitions_stay_new() -> No
     ]
     assert plan.carried == {at("t:0"): "no leader"}
     assert plan.unknown == {at("t:1"): "no leader"}
-    assert said(plan, "2 partitions cannot be read now", "t:0: no leader")
+    assert said(plan, "Cannot be read now: 2 partitions", "t:0: no leader")
 
 
 def test_a_gap_is_counted_said_and_in_the_table() -> None:
@@ -150,7 +150,9 @@ def test_the_reset_rule_skip_keeps_the_partition_where_it_is() -> None:
 def test_a_topic_made_again_is_a_new_one_and_said() -> None:
     plan = planned({"t": {0: (0, 50)}}, state({"t:0": 40}, topic_id="old"), ids={"t": "new"}, bootstrap="earliest")
     assert (plan.ranges[0].low, plan.ranges[0].topic_id) == (0, "new")
-    assert said(plan, "deleted and made again", "t:0 at 0, stored was 40")
+    assert said(plan, "deleted and made again: 1 partition", "t:0 at 0, stored was 40")
+    left = planned({"t": {0: (0, 50)}}, state({"t:0": 40}, topic_id="old"), ids={"t": "new"}, bootstrap="skip")
+    assert left.carried == {at("t:0"): "new topic id: skipped"}
 
 
 def test_topics_move_to_their_end() -> None:
@@ -187,7 +189,7 @@ def test_partitions_added_to_a_known_topic_may_start_at_their_first_record() -> 
 def test_bootstrap_skip_leaves_partitions_out_and_says_so() -> None:
     plan = planned({"t": {0: (0, 50)}}, bootstrap="skip")
     assert (plan.ranges, plan.unknown) == ((), {})
-    assert said(plan, "1 partition stay new and unread", "t:0")
+    assert said(plan, "Left new and unread: 1 partition", "t:0")
 
 
 def test_bounds_of_all_partitions_are_asked_for_together() -> None:
@@ -279,6 +281,13 @@ def test_the_table_has_a_row_for_every_partition() -> None:
         (None, None, None),
     ]
     assert plan_table(Plan("j", (), ())).num_rows == 0
+
+
+def test_imbalance_and_cuts_are_said() -> None:
+    crowd: Spans = {f"t{i:02}": dict.fromkeys(range(10), (0, 100)) for i in range(31)}
+    assert said(planned(crowd, bootstrap="earliest", max_tasks=10), "Cut off groups", "5%")
+    left = planned(crowd, bootstrap="earliest", max_tasks=10, settings={"lakesql.packing.even": "false"})
+    assert said(left, "heaviest task weighs 1.29 times")
 
 
 def test_a_plan_is_the_same_each_time() -> None:
