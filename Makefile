@@ -73,8 +73,8 @@ demo: $(VENV)/.demo ## create, merge, query and check a sample table end to end
 
 ifeq ($(LAKESQL_SPARK),required)
 test: $(VENV)/.test spark kafka ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark and Kafka
-	LAKESQL_KAFKA=required $(PYTEST) -q -n auto --dist loadgroup -m "not spark"
-	LAKESQL_SPARK=required $(PYTEST) -m spark tests/interop
+	$(PYTEST) -q -n auto -m "not spark and not kafka"
+	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) -m "spark or kafka" tests/interop tests/crash
 else
 test: $(VENV)/.test
 	$(PYTEST) -q -n auto -m "$(FAST)"
@@ -87,7 +87,7 @@ test-interop: $(VENV)/.test spark kafka ## Apache Hudi on Spark and hudi-rs as r
 	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) tests/interop
 
 test-golden test-crash test-docs: test-%: $(VENV)/.test ## one folder of tests, slow ones included
-	$(PYTEST) -q -n auto --dist loadgroup -m "not spark" tests/$*
+	$(PYTEST) -q -n auto -m "not spark" tests/$*
 
 check: $(VENV)/.test ## lint, types, layers and the fast tests
 	$(BIN)/ruff check .

@@ -32,6 +32,9 @@ SIGN_OF_LIFE_S = 1.0
 CHECK_S = 1.0
 """How often, at most, topics are looked at while a reader runs; at its end they are in any case."""
 
+FIRST_ROWS = 1000
+"""Rows of the first batch, before the size of a record is known."""
+
 BATCH_BYTES = 64 << 20
 """A batch of large messages has fewer rows, so that it stays below about this."""
 
@@ -57,7 +60,7 @@ class Reading:
         self._reset = reset
         self._timeout_s = timeout_s
         self._batch_rows = batch_rows
-        self._rows = batch_rows
+        self._rows = min(batch_rows, FIRST_ROWS)
         self._at = [one.at for one in ranges]
         self._slot = {at: slot for slot, at in enumerate(self._at)}
         self._next = np.array([one.low for one in ranges], np.int64)

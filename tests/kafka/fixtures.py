@@ -1,9 +1,8 @@
 """Kafka servers as fixtures: `mock_kafka`, a fresh cluster without a JVM, and `kafka_broker`, Apache Kafka.
 
 A test that uses `kafka_broker` is marked `kafka`. Where Java or the jars are missing these tests are deselected and the
-report says why; with LAKESQL_KAFKA=required (as CI sets it) the run fails instead. One broker serves the whole run: with
-several worker processes all these tests go to one of them (pytest -n ... --dist loadgroup). Topics are therefore named
-after the test: fixture `topic_name`.
+report says why; with LAKESQL_KAFKA=required (as `make test` sets it where it runs them) the run fails instead. One
+broker serves all tests of a process, so they run in one, and their topics are named after the test: `topic_name`.
 """
 
 import os
@@ -18,11 +17,10 @@ from tests.kafka.mock import MockCluster
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark, group and perhaps deselect; first, so that `-m` sees the marks."""
+    """Mark and perhaps deselect; first, so that `-m` sees the marks."""
     found = [item for item in items if "kafka_broker" in getattr(item, "fixturenames", ())]
     for item in found:
         item.add_marker(pytest.mark.kafka)
-        item.add_marker(pytest.mark.xdist_group("kafka"))
     lack = missing() if found else None
     if lack and os.environ.get("LAKESQL_KAFKA") == "required":
         raise pytest.UsageError(f"LAKESQL_KAFKA=required, but {lack}")

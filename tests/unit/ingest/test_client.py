@@ -1,6 +1,8 @@
 """The Kafka client against the mock cluster: topics, offsets, ranges and everything that can go wrong on the way."""
 
 import logging
+import os
+import subprocess
 import sys
 import time
 
@@ -432,3 +434,32 @@ def test_large_messages_make_small_batches(shared, client, monkeypatch):
     sizes = [fetched.batch.num_rows for fetched in read.fetches if fetched.batch.num_rows]
     assert read.offsets() == list(range(100))
     assert max(sizes[1:]) <= 10
+
+
+HELD = """
+import sys, time
+from pathlib import Path
+from lakesql.ingest.kafka import open_client
+from lakesql.ingest.model import Range
+
+def resident():
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) >> 10
+
+client = open_client({"bootstrap.servers": sys.argv[1]}, budget=0, readers=1)  # the smallest share, 8 MB
+list(client.read([Range("t", 0, 0, 1, "warm")], "fail", 10))
+before = resident()
+reader = client.read([Range("t", partition, 0, 40, "x") for partition in range(20)], "fail", 10, 10)
+next(reader)
+time.sleep(0.7)
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_messages_fetched_ahead_stay_within_the_budget(mock_kafka):
+    topic = mock_kafka.create("t", 20)
+    for partition in range(20):  # 80 MB, which a reader could fetch at once
+        produce(mock_kafka.brokers, topic, [os.urandom(100_000)] * 40, partition=partition)
+    done = subprocess.run([sys.executable, "-c", HELD, mock_kafka.brokers], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40
