@@ -54,8 +54,15 @@ def decoder_factory(
     avro, json = decode_avro.Shared(registry), decode_json.Shared(registry)
     hint = _own_columns(schema_hint)
     scope = metrics or (lambda: None)
-    _Decoder(form, hint, key_columns, avro, json, scope).close()  # faults of the job show before anything is read
-    return lambda: _Decoder(form, hint, key_columns, avro, json, scope)
+    ready = [_Decoder(form, hint, key_columns, avro, json, scope)]  # faults of the job show before anything is read
+
+    def decoder() -> Decoder:
+        try:
+            return ready.pop()
+        except IndexError:
+            return _Decoder(form, hint, key_columns, avro, json, scope)
+
+    return decoder
 
 
 def _own_columns(hint: pa.Schema | None) -> pa.Schema | None:

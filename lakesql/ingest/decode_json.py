@@ -13,8 +13,9 @@ JSON in `lakesql.json.rest.column` with `lakesql.json.unknown.keys = keep`.
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import duckdb
 import numpy as np
@@ -22,10 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesql.errors import IngestError, JobError
-from lakesql.ingest.decoded import Bad, Part, finer, refuse_reserved
+from lakesql.format.words import Mask
+from lakesql.ingest.decoded import Bad, Part, Rows, finer, one_array, refuse_reserved
 from lakesql.ingest.json_types import (
     Column,
     Place,
+    Type,
     columns_of_arrow,
     columns_of_json_schema,
     columns_of_sql,
@@ -41,6 +44,7 @@ from lakesql.ingest.wire import frames
 COLUMNS = "lakesql.json.columns"
 SAMPLE_ROWS = 10_000
 _SHOWN = 80
+_opening = threading.Lock()
 
 _TAKEN = {
     "integer": ("BIGINT", "UBIGINT"),
@@ -89,12 +93,18 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """The texts for one list of columns. `names` are those of the result without the two columns of the check."""
+    """The texts for one list of columns.
+
+    names   of the result's first columns, which are the rows
+    main    also gives `ty`, the JSON types at `plain` and of the document, and `w`: something is wrong at `deep`
+    why     number of the first of `deep` that is wrong in a document, and all that is there
+    """
 
     names: tuple[str, ...]
     main: str
     why: str
-    places: tuple[Place, ...]
+    plain: tuple[Place, ...]
+    deep: tuple[Place, ...]
 
 
 class JsonValues:
@@ -126,19 +136,17 @@ class JsonValues:
             raise JobError(f"lakesql.json.unknown.keys={keep!r}: expected 'ignore' or 'keep'.")
         self._rest = options.get("lakesql.json.rest.column", "_rest") if keep == "keep" and part == "value" else None
         self._unwrap = unwrap or envelope is not None
-        self._con = duckdb.connect(":memory:", config={"threads": 1})
-        self._con.execute("SET TimeZone = 'UTC'")
+        self._con = connection()
         self._queries: dict[str, _Query] = {}
-        self._loaded = False
 
     @staticmethod
     def types_of(text: str) -> pa.Schema:
         """The Arrow types of a list of SQL columns."""
-        with duckdb.connect(":memory:") as con:
+        with connection() as con:
             columns = columns_of_sql(con, text, "lakesql.key.columns")
-            con.execute("SET TimeZone = 'UTC'")
             nulls = ", ".join(f"CAST(NULL AS {c.type.sql}) AS {quoted(c.name)}" for c in columns)
-            return con.sql(f"SELECT {nulls}").to_arrow_table().schema
+            schema: pa.Schema = con.sql(f"SELECT {nulls}").to_arrow_table().schema
+            return schema
 
     def close(self) -> None:
         self._con.close()
@@ -161,12 +169,13 @@ class JsonValues:
             return Part(total, pa.table({}), np.empty(0, np.int64), bad)
         table = self._run(query.main, texts)
         assert table.num_rows == len(rows)
-        ok = pc.fill_null(table.column("ok"), False)
         columns = table.select(list(range(len(query.names)))).rename_columns(list(query.names))
-        if not pc.all(ok).as_py() and len(rows):
-            good = ok.to_numpy()
-            self._explain(query, texts.filter(pa.array(~good)), rows[~good], bad)
-            columns, rows = columns.filter(ok), rows[good]
+        first = _first_wrong(query, columns, table.column("ty"), self._lenient)
+        deep = np.asarray(table.column("w").to_numpy())
+        good = (first < 0) & ~deep
+        if not good.all():
+            self._explain(query, texts, rows, first, deep, bad)
+            columns, rows = columns.filter(pa.array(good)), rows[good]
         return Part(total, columns, rows, bad)
 
     def _texts(self, values: pa.Array, rows: np.ndarray, bad: Bad) -> tuple[pa.Array, np.ndarray]:
@@ -180,8 +189,8 @@ class JsonValues:
         keep = np.concatenate([np.arange(low, high) for low, high in good]) if good else np.empty(0, np.int64)
         return texts.take(pa.array(keep, pa.int64())), rows[keep]
 
-    def _run(self, query: str, texts: pa.Array) -> pa.Table:
-        self._con.register("lakesql_batch", pa.table({"v": texts}))
+    def _run(self, query: str, texts: pa.Array, places: pa.Array | None = None) -> pa.Table:
+        self._con.register("lakesql_batch", pa.table({"v": texts, "p": places} if places is not None else {"v": texts}))
         try:
             return self._con.sql(query).to_arrow_table()
         except duckdb.Error as error:
@@ -247,11 +256,12 @@ class JsonValues:
         text: str | None = table.column("s")[0].as_py()
         return text
 
-    def _documents(self) -> str:
-        query = "SELECT TRY_CAST(v AS JSON) AS j FROM lakesql_batch"
+    def _documents(self, more: str = "") -> str:
+        more = f", {more}" if more else ""
+        query = f"SELECT TRY_CAST(v AS JSON) AS j{more} FROM lakesql_batch"
         if self._unwrap:
             wrapped = "json_type(j, '$.payload') IN ('OBJECT', 'NULL') AND json_exists(j, '$.schema')"
-            query = f"SELECT CASE WHEN {wrapped} THEN json_extract(j, '$.payload') ELSE j END AS j FROM ({query})"
+            query = f"SELECT CASE WHEN {wrapped} THEN json_extract(j, '$.payload') ELSE j END AS j{more} FROM ({query})"
         return query
 
     # ------------------------------------------------------------ the query
@@ -259,32 +269,32 @@ class JsonValues:
         lenient = self._lenient
         structure = json.dumps({c.name: c.type.structure(lenient) for c in columns})
         found = tuple(places(columns, "x"))
-        plain = [p for p in found if not p.many]
-        paths = ", ".join(text_literal(p.path) for p in plain)
-        types = [f"ty[{i}]" for i in range(1, len(plain) + 1)]
-        numbered = dict(zip((id(p) for p in plain), types, strict=True))
-        wrong = [self._wrong(p, numbered.get(id(p))) for p in found]
-        wrong += [w for c in columns if (w := self._changed(c))]
+        plain = tuple(p for p in found if not p.many)
+        paths = ", ".join(text_literal(p) for p in (*(p.path for p in plain), "$"))
         inner = (
             f"SELECT j, from_json(j, {text_literal(structure)}) AS x, json_type(j, [{paths}]) AS ty "
             f"FROM ({self._documents()})"
         )
+        conditions = [(p, w) for p in found if p.many and (w := self._wrong_below(p))]
+        conditions += [(p, w) for p, c in self._top(plain, columns) if (w := self._changed(c))]
         values = [f"{self._final(c)} AS c{i}" for i, c in enumerate(columns)]
         names = [c.name for c in columns]
         if self._rest:
             known = text_literal(json.dumps(dict.fromkeys(names)))
-            kept = f"CAST(json_merge_patch(j, {known}) AS VARCHAR)"
-            values.append(f"nullif({kept}, '{{}}') AS rest")
+            values.append(f"nullif(CAST(json_merge_patch(j, {known}) AS VARCHAR), '{{}}') AS rest")
             names.append(self._rest)
-        ok = f"json_type(j) = 'OBJECT' AND NOT ({' OR '.join(wrong)})"
-        main = f"SELECT {', '.join(values)}, {ok} AS ok FROM ({inner})"
-        shown = ", ".join(f"CAST(json_extract(j, {text_literal(p.path)}) AS VARCHAR)" for p in found)
-        why = (
-            f"SELECT CAST(j AS VARCHAR) AS j, json_type(j) AS root, list_position([{', '.join(wrong)}], true) AS first, "
-            f"[{shown}] AS shown FROM ({inner})"
-        )
-        compared = tuple(p for c in columns if self._changed(c) for p in plain if p.name == c.name)
-        return _Query(tuple(names), main, why, (*found, *compared))
+        wrong = " OR ".join(w for _, w in conditions) or "false"
+        main = f"SELECT {', '.join(values)}, ty, coalesce({wrong}, false) AS w FROM ({inner})"
+        listed = ", ".join(w for _, w in conditions)
+        shown = ", ".join(f"CAST(json_extract(j, {text_literal(p.path)}) AS VARCHAR)" for p, _ in conditions)
+        why = f"SELECT list_position([{listed}], true) AS first, [{shown}] AS shown FROM ({inner})"
+        return _Query(tuple(names), main, why, plain, tuple(p for p, _ in conditions))
+
+    @staticmethod
+    def _top(plain: Sequence[Place], columns: Sequence[Column]) -> list[tuple[Place, Column]]:
+        """The places of the columns themselves."""
+        tops = {p.name: p for p in reversed(plain)}
+        return [(tops[c.name], c) for c in columns]
 
     def _final(self, column: Column) -> str:
         value, t = f"x.{quoted(column.name)}", column.type
@@ -301,36 +311,107 @@ class JsonValues:
             return None
         return f"({value} IS DISTINCT FROM TRY_CAST({self._final(column)} AS {column.type.parsed(self._lenient)}))"
 
-    def _wrong(self, place: Place, ty: str | None) -> str:
-        """Condition: the document has something at this place that the type does not take."""
-        kind = place.type.kind
-        taken = _LENIENT.get(kind, _TAKEN.get(kind, ())) if self._lenient else _TAKEN.get(kind, ())
-        names = ", ".join(f"'{t}'" for t in (*taken, "NULL"))
-        if not place.many:
-            if kind == "json":
-                return "false"
-            odd = f" OR NOT isfinite({place.value})" if kind == "float" and not self._lenient else ""
-            return f"coalesce({ty} NOT IN ({names}) OR ({place.value} IS NULL AND {ty} <> 'NULL'){odd}, false)"
+    def _wrong_below(self, place: Place) -> str | None:
+        """Condition: the document has something at this place below a list or map that the type does not take."""
+        taken = _taken(place.type.kind, self._lenient)
+        if taken is None:
+            return None
+        names = ", ".join(f"'{t}'" for t in taken)
         found = f"json_type(j, {text_literal(place.path)})"
-        if kind == "json":
-            return "false"
-        there = f"len(list_filter({found}, lambda t: t <> 'NULL'))"
         strange = f"len(list_filter({found}, lambda t: t NOT IN ({names}))) > 0"
+        there = f"len(list_filter({found}, lambda t: t <> 'NULL'))"
         less = f"{there} <> coalesce(list_aggregate({place.value}, 'count'), 0)"
-        odd = f" OR len(list_filter({place.value}, lambda e: NOT isfinite(e))) > 0" if kind == "float" else ""
-        return f"coalesce({strange} OR {less}{'' if self._lenient else odd}, false)"
+        odd = f" OR len(list_filter({place.value}, lambda e: NOT isfinite(e))) > 0"
+        return f"coalesce({strange} OR {less}{odd if place.type.kind == 'float' and not self._lenient else ''}, false)"
 
-    def _explain(self, query: _Query, texts: pa.Array, rows: np.ndarray, bad: Bad) -> None:
+    def _explain(self, query: _Query, texts: pa.Array, rows: Rows, first: Rows, deep: Mask, bad: Bad) -> None:
         """Say of each bad record what was found where."""
-        table = self._run(query.why, texts)
-        for row, text, found in zip(rows.tolist(), texts.to_pylist(), table.to_pylist(), strict=True):
-            if found["j"] is None or found["root"] != "OBJECT":
-                bad.add(row, "decode", _no_object(text, found["root"]))
-                continue
-            first = found["first"]
-            place = query.places[(first or 1) - 1]
-            shown = found["shown"][first - 1] if first and first <= len(found["shown"]) else _value(found["j"], place)
-            bad.add(row, "type", f"{place.name}: {place.type.sql} cannot hold {_short(shown)}")
+        wrong = np.flatnonzero(first >= 0)
+        if len(wrong):
+            numbers = first[wrong].tolist()
+            paths = [query.plain[n].path if n < len(query.plain) else "$" for n in numbers]
+            some = texts.take(pa.array(wrong))
+            asked = "SELECT json_type(j) AS root, CAST(json_extract(j, p) AS VARCHAR) AS shown FROM "
+            found = self._run(f"{asked}({self._documents('p')})", some, pa.array(paths, pa.string())).to_pylist()
+            for row, number, text, there in zip(rows[wrong].tolist(), numbers, some.to_pylist(), found, strict=True):
+                if number < len(query.plain):
+                    bad.add(row, "type", _cannot(query.plain[number], there["shown"]))
+                else:
+                    bad.add(row, "decode", _no_object(text, there["root"]))
+        below = np.flatnonzero(deep & (first < 0))
+        if len(below):
+            found = self._run(query.why, texts.take(pa.array(below))).to_pylist()
+            for row, there in zip(rows[below].tolist(), found, strict=True):
+                number = (there["first"] or 1) - 1
+                bad.add(row, "type", _cannot(query.deep[number], there["shown"][number]))
+
+
+def _taken(kind: str, lenient: bool) -> tuple[str, ...] | None:
+    """The JSON types that a column takes; None: all."""
+    if kind == "json":
+        return None
+    return (*(_LENIENT.get(kind, _TAKEN[kind]) if lenient else _TAKEN[kind]), "NULL")
+
+
+def _first_wrong(query: _Query, columns: pa.Table, types: pa.ChunkedArray, lenient: bool) -> Rows:
+    """For each document the number of the first of `plain` that its column cannot hold; their count: it is no object;
+    -1: all is well."""
+    count, rows = len(query.plain), columns.num_rows
+    lists = one_array(types)
+    parsed = np.asarray(lists.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    coded = lists.flatten().dictionary_encode()
+    names = [*coded.dictionary.to_pylist(), "NULL"]  # a missing key is as good as null
+    codes = np.full((rows, count + 1), len(names) - 1, np.int64)
+    codes[parsed] = coded.indices.fill_null(len(names) - 1).to_numpy().reshape(-1, count + 1)
+    takes = np.ones((count + 1, len(names)), np.bool_)
+    for number, place in enumerate(query.plain):
+        taken = _taken(place.type.kind, lenient)
+        takes[number] = [taken is None or n in taken for n in names]
+    takes[count] = [n == "OBJECT" for n in names]
+    wrong = ~takes[np.arange(count + 1), codes]
+    wrong[~parsed, count] = True
+    there = np.array([n != "NULL" for n in names])
+    for number, array in enumerate(_arrays(columns, query)):
+        if array.null_count:
+            wrong[:, number] |= np.asarray(array.is_null().to_numpy(zero_copy_only=False)) & there[codes[:, number]]
+        if query.plain[number].type.kind == "float" and not lenient:
+            wrong[:, number] |= ~np.asarray(pc.fill_null(pc.is_finite(array), True).to_numpy(zero_copy_only=False))
+    wrong[wrong[:, count], :count] = False
+    return np.where(wrong.any(axis=1), wrong.argmax(axis=1), -1)
+
+
+def _arrays(columns: pa.Table, query: _Query) -> Iterator[pa.Array]:
+    """The values at the plain places, in their order."""
+
+    def below(array: pa.Array, t: Type) -> Iterator[pa.Array]:
+        yield array
+        if t.kind == "struct":
+            for child, inner in zip(array.flatten(), t.children, strict=True):
+                yield from below(child, inner)
+
+    place = iter(query.plain)
+    for column in columns.columns:
+        top = next(place, None)
+        if top is None:
+            return  # the column of what has none
+        for number, one in enumerate(below(one_array(column), top.type)):
+            if number:
+                next(place)
+            yield one
+
+
+@cache
+def _instance() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:", config={"threads": 1})
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """A connection for one decoder. All share one empty DuckDB in memory (opening one costs more than a batch), and
+    each runs in the thread that calls it."""
+    with _opening:
+        con = _instance().cursor()
+    con.execute("SET TimeZone = 'UTC'").fetchall()
+    return con
 
 
 def _short(shown: object) -> str:
@@ -338,11 +419,8 @@ def _short(shown: object) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
-def _value(document: str, place: Place) -> object:
-    try:
-        return json.loads(document).get(place.name)
-    except ValueError:
-        return document
+def _cannot(place: Place, shown: object) -> str:
+    return f"{place.name}: {place.type.sql} cannot hold {_short(shown)}"
 
 
 def _no_object(text: str, root: str | None = None) -> str:

@@ -108,6 +108,13 @@ def one_table(tables: Sequence[pa.Table], what: str) -> pa.Table:
         ) from None
 
 
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column without chunks."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
 def finer(total: int, fits: Callable[[int, int], str | None]) -> tuple[list[tuple[int, int]], list[tuple[int, str]]]:
     """Find the few records that do not fit: `fits(low, high)` looks at records [low, high) together and says None, or
     what is wrong with one of them. ([low, high) that fit, ascending; single records that do not and why)."""

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from lakesql.errors import IngestError, JobError
 from lakesql.ingest.decode_json import Envelope
-from lakesql.ingest.decoded import Part
+from lakesql.ingest.decoded import Part, one_array
 from lakesql.ingest.json_types import Column, scalar, struct_of
 
 ENVELOPE = "lakesql.envelope"
@@ -218,9 +218,7 @@ def _dms(part: Part) -> Part:
 
 # ---------------------------------------------------------------- small things
 def _column(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
-    chunks = column.chunks
-    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.nulls(0, column.type)
+    return one_array(table.column(name))
 
 
 def _mask(array: pa.Array) -> Mask:

@@ -135,14 +135,14 @@ def _checked_type(t: Type, where: str, *, top: bool = False) -> None:
 # ---------------------------------------------------------------- SQL
 def columns_of_sql(con: duckdb.DuckDBPyConnection, text: str, setting: str) -> list[Column]:
     """The columns of a list as in CREATE TABLE: `id BIGINT, tags VARCHAR[]`."""
-    statement = f"CREATE TABLE memory.main.lakesql_columns ({text})"
+    statement = f"CREATE OR REPLACE TEMP TABLE lakesql_columns ({text})"
     try:
         if len(con.extract_statements(statement)) != 1:
             raise JobError(f"{setting}: expected one list of columns as in CREATE TABLE.")
-        con.execute(statement)
-        table = con.table("memory.main.lakesql_columns")
+        con.execute(statement).fetchall()
+        table = con.sql("SELECT * FROM lakesql_columns")
         columns = [Column(n, _of_duckdb(t, n)) for n, t in zip(table.columns, table.types, strict=True)]
-        con.execute("DROP TABLE memory.main.lakesql_columns")
+        con.execute("DROP TABLE lakesql_columns").fetchall()
     except duckdb.Error as error:
         raise JobError(f"{setting}: {text[:80]!r} is no list of columns: {str(error).splitlines()[0]}") from None
     return _checked(columns)

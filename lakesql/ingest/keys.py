@@ -17,7 +17,7 @@ from lakesql.errors import JobError
 from lakesql.ingest import decode_avro, decode_json
 from lakesql.ingest.decode_json import JsonValues
 from lakesql.ingest.decode_plain import RawValues, TextValues
-from lakesql.ingest.decoded import Bad, Part, finer
+from lakesql.ingest.decoded import Bad, Part, finer, one_array
 from lakesql.ingest.json_types import columns_of_arrow, quoted
 from lakesql.ingest.model import Format
 
@@ -123,7 +123,7 @@ class Keys:
             return Part(total, table.slice(0, 0), rows[:0], bad)
         table = table.select([n for n in self.names if n in table.column_names] or table.column_names)
         for name in table.column_names:
-            column = table.column(name).combine_chunks()
+            column = one_array(table.column(name))
             kind = self._types.get(name, column.type)
             good, column = _cast(column, kind)
             for row, reason in good[1]:

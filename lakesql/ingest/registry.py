@@ -109,7 +109,9 @@ class Registry:
         return out
 
     def latest(self, topic: str, part: str = "value") -> Schema | None:
-        """The newest schema of a topic's values or keys; None when it has none."""
+        """The newest schema of a topic's values or keys; None when it has none, as LinkedIn's keys never have."""
+        if self._protocol == "linkedin" and part != "value":
+            return None
         if self._protocol == "linkedin":
             path, key = f"latest_with_type={quote(topic, safe='')}", f"latest {topic}"
             ask: Callable[[], Schema] = lambda: self._linkedin(path, "")  # noqa: E731
