@@ -13,6 +13,7 @@ import hashlib
 import shutil
 import tempfile
 import threading
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,12 +21,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 
 from lakesql.errors import IngestError
 
 _PREFIX = "lakesql-spool-"
-_LOCK = "spool.lock"
+_LOCK = ".lock"
 _RUN_ROWS = 200
 """Batches whose runs of one partition are shorter than this on average are not cut."""
 
@@ -76,15 +78,17 @@ class Spool:
         parent = parent or tempfile.gettempdir()
         prefix = f"{_PREFIX}{hashlib.sha256(owner.encode()).hexdigest()[:16]}-"
         _remove_dead(Path(parent), prefix)
+        self.folder = Path(parent) / f"{prefix}{uuid.uuid4().hex}"
+        self._lock_file = _lock_of(self.folder)
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            Path(parent).stat()  # the lock would make it
+            self._lock_file.acquire(timeout=10)  # before there is anything that another run could take for dead
+            self.folder.mkdir(mode=0o700)
         except OSError as error:
             raise IngestError(
                 f"{parent}: no folder for the records of a run can be made there ({error.strerror}). Set "
                 "lakesql.spool.dir to a folder on a disk with room."
             ) from error
-        self._lock_file = FileLock(self.folder / _LOCK)
-        self._lock_file.acquire(timeout=10)
         self._guard = threading.Lock()
         self._kinds: dict[str, _Kind] = {}
         self._files: list[_File] = []
@@ -151,8 +155,7 @@ class Spool:
             self._files.clear()
             self._open.clear()
             self._kinds.clear()
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self._lock_file.release()
+            _remove(self.folder, self._lock_file)
 
     def _file(self, kind: str, schema: pa.Schema) -> tuple[int, _File]:
         key = (threading.get_ident(), kind, schema)
@@ -167,12 +170,23 @@ class Spool:
 
 def _remove_dead(parent: Path, prefix: str) -> None:
     """Remove the spools of the same owner whose processes are gone."""
-    for folder in parent.glob(f"{prefix}*"):
-        lock = FileLock(folder / _LOCK)
+    for path in parent.glob(f"{prefix}*{_LOCK}"):
+        folder = path.with_name(path.name.removesuffix(_LOCK))
+        lock = _lock_of(folder)
         with contextlib.suppress(Timeout, OSError):
             lock.acquire(timeout=0)
-            shutil.rmtree(folder, ignore_errors=True)
-            lock.release()
+            _remove(folder, lock)
+
+
+def _lock_of(folder: Path) -> FileLock:
+    return FileLock(f"{folder}{_LOCK}", thread_local=False)
+
+
+def _remove(folder: Path, lock: FileLock) -> None:
+    if lock.is_locked:
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -187,7 +201,7 @@ def _pieces(table: pa.Table) -> list[tuple[pa.Table, bool]]:
     """(rows in the order of their offsets, whether they are of several partitions)."""
     partition, offset = table["_partition"].to_numpy(), table["_offset"].to_numpy()
     topics = table["_topic"].combine_chunks()
-    one_topic = pa.compute.count_distinct(topics).as_py() == 1
+    one_topic = pc.count_distinct(topics).as_py() == 1
     if one_topic and (partition == partition[0]).all():
         if (offset[1:] > offset[:-1]).all():
             return [(table, False)]

@@ -2,10 +2,11 @@
 
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import lakesql
 from lakesql.errors import IngestConflict, IngestError, JobError, TableError
@@ -375,9 +376,22 @@ def test_tombstones_alone_delete(tmp_path):
     topics = {ONE: [record(1, 10), record(2, 20)]}
     run(sink(path), topics)
     topics[ONE].append(("1", None))
-    for given in (job(path), job(path, select="SELECT id, v FROM kafka")):
-        run(sink(path, given), topics)
+    for asked in (job(path), job(path, select="SELECT id, v FROM kafka")):
+        run(sink(path, asked), topics)
         assert rows_of(path) == [(2, 20)]
+
+
+def test_select_that_cannot_run_over_tombstones_is_refused(tmp_path):
+    path = tmp_path / "t"
+    topics = {ONE: [record(1, 10, w=1)]}
+    select = "SELECT id, v + w AS v FROM kafka"
+    run(sink(path, job(path, select=select)), topics)
+    topics[ONE].append(("1", None))
+    with pytest.raises(JobError, match=r"AS SELECT cannot run over tombstones: .*w"):
+        run(sink(path, job(path, select=select)), topics)
+    topics[ONE].append(record(2, 20, w=2))
+    run(sink(path, job(path, select=select)), topics)
+    assert rows_of(path) == [(2, 22)]
 
 
 def test_tombstones_go_through_the_select(tmp_path):
@@ -528,6 +542,32 @@ def test_quarantine_has_the_raw_bytes_and_is_named_by_its_commit(tmp_path):
     assert quarantine_table(str(path)).num_rows == 2
 
 
+def test_row_without_a_record_key_goes_to_the_quarantine_and_stops_nothing(tmp_path):
+    path = tmp_path / "t"
+    topics = {ONE: [record(1, 10), ("lost", {"id": None, "v": 7}), ("x", BAD), record(2, 20)]}
+    done = run(sink(path), topics)
+    assert "1 records without a record key went to the quarantine" in said(done)
+    assert rows_of(path) == [(1, 10), (2, 20)]
+    bad, lost = quarantine_table(str(path)).to_pylist()
+    assert (bad["_offset"], bad["stage"]) == (2, "decode")
+    assert (lost["_offset"], lost["stage"], lost["_key"], lost["_value"]) == (1, "key", b"lost", b'{"id":null,"v":7}')
+    assert sink(path).stored().partitions[TopicPartition(*ONE)].quarantined == 2
+
+
+def test_row_without_a_record_key_behind_a_select_is_an_error(tmp_path):
+    topics = {ONE: [record(1, 10), ("lost", {"id": None, "v": 7})]}
+    with pytest.raises(TableError, match="the record key is NULL or empty"):
+        run(sink(tmp_path / "t", job(tmp_path / "t", select="SELECT id, v FROM kafka")), topics)
+    assert sink(tmp_path / "t").stored() == State("orders")
+
+
+def test_columns_of_the_table_are_a_hint_for_decoders(tmp_path):
+    assert sink(tmp_path / "t").columns() is None
+    run(sink(tmp_path / "t"), {ONE: [record(1, 10)]})
+    want = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    assert sink(tmp_path / "t").columns() == want
+
+
 def test_run_of_bad_records_alone_moves_the_offsets(tmp_path):
     path = tmp_path / "t"
     topics = {ONE: [record(1, 10)]}
@@ -670,7 +710,7 @@ def test_spool_of_a_dead_run_is_removed_and_that_of_a_living_one_is_not(tmp_path
     dead = sink(tmp_path / "t", given).begin(State("orders"), "b")
     dead._spool._lock_file.release()  # as the operating system does when the process ends
     third = sink(tmp_path / "t", given).begin(State("orders"), "c")
-    assert {Path(f) for f in (living._spool.folder, third._spool.folder)} == set(spool.iterdir())
+    assert {living._spool.folder, third._spool.folder} == {f for f in spool.iterdir() if f.is_dir()}
     for load_ in (living, third):
         load_.discard()
     assert list(spool.iterdir()) == []
@@ -705,3 +745,44 @@ def test_decoded_batch_without_rows_is_no_harm(tmp_path):
     done = load_.commit(after(target.stored(), units({ONE: [0, 0]}, target.stored()), {ONE: [(None, {})] * 2}, "r"))
     assert done.commit is not None
     assert next_of(target) == {"o:0": 2}
+
+
+# ---------------------------------------------------------------- against a model
+
+
+@st.composite
+def histories(draw):
+    """Records of two partitions with keys of their own, cut into runs; None is a tombstone."""
+    steps = st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9)))
+    logs = [draw(st.lists(steps, max_size=14)) for _ in range(2)]
+    runs = draw(st.integers(1, 4))
+    return [[sorted(draw(st.lists(st.integers(0, len(log)), min_size=runs, max_size=runs))) for log in logs], logs]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=histories(), batch=st.integers(1, 5), type_=st.sampled_from(["cow", "mor"]), partitioned=st.booleans())
+def test_table_is_what_the_log_says_however_it_is_cut(tmp_path_factory, history, batch, type_, partitioned):
+    cuts, logs = history
+    path = tmp_path_factory.mktemp("t") / "t"
+    by = ("city",) if partitioned else ()
+    given_ = job(path, properties={"type": type_, "primaryKey": "id"}, partition_by=by)
+    topics = {}
+    for n, log in enumerate(logs):
+        keys = [(f"{n + 1}{k}", v) for k, v in log]
+        topics["o", n] = [(k, None if v is None else {"id": int(k), "v": v, "city": f"c{k}"}) for k, v in keys]
+    model = {}
+    done = [0, 0]
+    for run_ in range(len(cuts[0])):
+        high = [cuts[n][run_] for n in (0, 1)]
+        run(sink(path, given_), {at: topics[at][: high[at[1]]] for at in topics}, batch=batch)
+        for n in (0, 1):
+            for key, value in topics["o", n][done[n] : high[n]]:
+                if value is None:
+                    model.pop(int(key), None)
+                else:
+                    model[int(key)] = value["v"]
+        done = high
+        if path.exists():
+            assert rows_of(path) == sorted(model.items(), key=repr)
+        else:
+            assert not model

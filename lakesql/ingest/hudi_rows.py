@@ -1,0 +1,230 @@
+"""The records of a load as rows for `write`: the relation `kafka`, what is selected from it, and the table they make.
+
+Everything happens on a connection of the load's own: views and TEMP tables go with it. The order of the rows is that of
+topic, partition and offset, so it is a matter of the range alone.
+"""
+
+from collections.abc import Collection, Mapping
+
+import duckdb
+import pyarrow as pa
+
+from lakesql.errors import IngestError, JobError, SQLError, TableError
+from lakesql.ingest import tombstones
+from lakesql.ingest.model import KAFKA, Job
+from lakesql.ingest.spool import Waiting
+from lakesql.storage import Storage
+from lakesql.table.names import literal, quote
+from lakesql.table.state import PROPERTIES, TableState
+from lakesql.write import create
+from lakesql.write.columns import EVOLVE, RECONCILE, storable, with_new
+from lakesql.write.table_options import SYNONYMS, new_table_options
+
+APPEND_OFFSETS = "hoodie.streamer.source.kafka.append.offsets"
+ENVELOPE = "lakesql.envelope"
+
+_KAFKA_TYPES = {
+    "_topic": "VARCHAR",
+    "_partition": "INTEGER",
+    "_offset": "BIGINT",
+    "_timestamp": "TIMESTAMPTZ",
+    "_timestamp_type": "VARCHAR",
+    "_key": "BLOB",
+    "_headers": 'STRUCT("key" VARCHAR, "value" BLOB)[]',
+}
+_SOURCE = (
+    "_offset AS _hoodie_kafka_source_offset, _partition AS _hoodie_kafka_source_partition, "
+    "epoch_ms(_timestamp) AS _hoodie_kafka_source_timestamp, TRY(decode(_key)) AS _hoodie_kafka_source_key"
+)
+
+
+def appends_offsets(options: Mapping[str, str]) -> bool:
+    return options.get(APPEND_OFFSETS, "").lower() == "true"
+
+
+class Batch:
+    """The records of a load as relations on a connection, and as rows for `write`."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        storage: Storage,
+        job: Job,
+        options: Mapping[str, str],
+        rows: Waiting,
+        deletes: Waiting,
+    ) -> None:
+        self.con = con
+        self.storage, self.path = storage, storage.uri
+        self.target, self.select = job.target, job.target.select
+        self.options = options
+        self.rows, self.deletes = rows, deletes
+        self.voided = 0  # rows that a later tombstone of their key voids
+        self.unkeyed: pa.Table | None = None  # rows without a record key, as records of the quarantine
+        self.columns = self._register("__lakesql_rows", rows)
+        self.tomb_columns = self._register("__lakesql_tombs", deletes)
+
+    def make_table(self) -> bool:
+        """Create the table with the columns of the rows; False when these are not known."""
+        if not self.columns:
+            return False
+        self._kafka("SELECT * FROM __lakesql_rows")
+        schema = self._schema()
+        kept = pa.schema([f for f in schema if not pa.types.is_null(f.type)])
+        given = {k: v for k, v in self.options.items() if k in SYNONYMS}
+        try:
+            options = new_table_options(
+                self.target.properties, self.target.partition_by, self.path.rsplit("/", 1)[-1], given
+            )
+        except SQLError as error:
+            raise JobError(f"{self.path}: {error}") from error
+        by_name = {n.lower(): n for n in kept.names}
+
+        def spelt(names: Collection[str]) -> list[str]:
+            return [by_name.get(n.lower(), n) for n in names]
+
+        parts = spelt(options.partitioned_by)
+        last = [f for f in parts if f in kept.names]
+        ordered = storable(pa.schema([f for f in kept if f.name not in last] + [kept.field(f) for f in last]))
+        try:
+            create(
+                self.storage,
+                ordered,
+                name=options.name,
+                type=options.type,
+                primary_key=spelt(options.primary_key),
+                ordering_fields=spelt(options.ordering_fields),
+                partitioned_by=parts,
+                version=options.version,
+                properties=options.properties,
+            )
+        except TableError:
+            if self.storage.stat(PROPERTIES) is None:  # else another run made it just now
+                raise
+        return True
+
+    def rows_sql(self, table: TableState, operation: str, notes: list[str]) -> tuple[str, TableState]:
+        """The rows of this batch for a table as it is now, and the table with the columns that they add."""
+        self.voided, self.unkeyed = 0, None
+        live = "SELECT * FROM __lakesql_rows"
+        first = last = None
+        if self.deletes.rows:
+            why = tombstones.meaningless(table, operation, self.options.get(ENVELOPE, "").lower())
+            if why is not None:
+                notes.append(f"{self.deletes.rows} tombstones were skipped: {why}.")
+            else:
+                live, first, last = self._settled(table, notes)
+        if not self.rows.rows:
+            self.con.register("__lakesql_none", table.schema.empty_table())
+            rows = "SELECT * FROM __lakesql_none"
+        else:
+            self._kafka(self._keyed(live, table, notes))
+            schema = self._schema()
+            rows = self._selected()
+            if gone := [f.name for f in schema if pa.types.is_null(f.type) and f.name not in table.schema.names]:
+                rows = f"SELECT * EXCLUDE ({', '.join(map(quote, gone))}) FROM ({rows})"
+            if self._evolves(table):
+                table = with_new(table, schema, [n for n in schema.names if n not in gone])
+        parts = [first, rows if first is None and last is None else f"SELECT * FROM ({rows})", last]
+        return " UNION ALL BY NAME ".join(p for p in parts if p), table
+
+    def _settled(self, table: TableState, notes: list[str]) -> tuple[str, str | None, str | None]:
+        """SQL of the rows that stay, of the deletes before them, of those behind them."""
+        columns = self.columns
+        if not columns:
+            # Nothing says the columns of the relation `kafka`; the table's are the best guess there is.
+            self.con.register("__lakesql_none", table.schema.empty_table())
+            kafka = ", ".join(f"CAST(NULL AS {kind}) AS {quote(n)}" for n, kind in _KAFKA_TYPES.items())
+            self.con.execute(
+                f"CREATE OR REPLACE TEMP VIEW __lakesql_rows AS SELECT * FROM __lakesql_none, (SELECT {kafka})"
+            )
+            columns = self._described("SELECT * FROM __lakesql_rows")
+        live, self.voided = tombstones.settle(self.con, "__lakesql_rows", columns, "__lakesql_tombs", self.tomb_columns)
+        found = []
+        for number, later in enumerate((True, False)):
+            self._kafka(tombstones.as_rows(columns, later))
+            try:
+                found.append(tombstones.deletes_sql(self.con, table, self._selected(), number, notes))
+            except duckdb.Error as error:
+                text = " ".join(str(error).split("\n\nLINE ")[0].split())
+                raise JobError(
+                    f"{self.path}: AS SELECT cannot run over tombstones: {text}. They are rows with NULL in every column "
+                    "that is not of the key; a run without other rows knows the columns of the key and of the table. "
+                    "Nothing was committed. Correct the SELECT, or give the columns in the format."
+                ) from error
+        return live, found[0], found[1]
+
+    def _keyed(self, live: str, table: TableState, notes: list[str]) -> str:
+        """SQL of those rows that have a record key; the others go to `unkeyed`.
+
+        Behind AS SELECT nothing tells which record a row is of, so there a missing key stays an error of the write.
+        """
+        fields = table.config.record_key_fields
+        by_name = {name.lower(): name for name in self.columns}
+        if self.select or not fields or any(f.lower() not in by_name for f in fields):
+            return live
+        names = [quote(by_name[f.lower()]) for f in fields]
+        lacking = " AND ".join(f"({name} IS NULL OR CAST({name} AS VARCHAR) = '')" for name in names)
+        count = int(self.con.execute(f"SELECT count(*) FROM ({live}) WHERE {lacking}").fetchall()[0][0])
+        if not count:
+            return live
+        own = ", ".join(quote(c) for c in self.columns if c not in _KAFKA_TYPES)
+        error = f"the record key is NULL or empty (columns: {', '.join(fields)}); the value is shown as decoded"
+        self.unkeyed = self.con.sql(
+            f"SELECT {', '.join(_KAFKA_TYPES)}, encode(CAST((SELECT to_json(d) FROM (SELECT {own}) d) AS VARCHAR)) AS "
+            f"_value, CAST(NULL AS VARCHAR) AS schema_id, 'key' AS stage, {literal(error)} AS error "
+            f"FROM ({live}) WHERE {lacking} ORDER BY _topic, _partition, _offset"
+        ).to_arrow_table()
+        notes.append(f"{count} records without a record key went to the quarantine.")
+        return f"SELECT * FROM ({live}) WHERE NOT ({lacking})"
+
+    def _evolves(self, table: TableState) -> bool:
+        settings = {**table.config.properties, **self.options}
+        return any(settings.get(key, "").lower() == "true" for key in (EVOLVE, RECONCILE))
+
+    def _kafka(self, sql: str) -> None:
+        self.con.execute(f"CREATE OR REPLACE TEMP VIEW kafka AS {sql}")
+
+    def _selected(self) -> str:
+        """What is asked of the relation `kafka`."""
+        if self.select:
+            return self.select.strip().rstrip(";") + "\n"
+        given = self._described("SELECT * FROM kafka")
+        drop = ", ".join(c for c in _KAFKA_TYPES if c in given)
+        source = f", {_SOURCE}" if appends_offsets(self.options) else ""
+        return f"SELECT * EXCLUDE ({drop}){source} FROM kafka"
+
+    def _schema(self) -> pa.Schema:
+        sql = self._selected()
+        try:
+            if len(self.con.extract_statements(sql)) != 1:
+                raise JobError(f"{self.path}: AS SELECT is more than one statement. Give one SELECT.")
+            return self.con.sql(f"SELECT * FROM ({sql}\n) LIMIT 0").to_arrow_table().schema
+        except duckdb.Error as error:
+            text = " ".join(str(error).split("\n\nLINE ")[0].split())
+            raise JobError(
+                f"{self.path}: AS SELECT does not fit the records: {text}. The relation kafka has the columns "
+                f"{', '.join(self.columns)}. Nothing was written."
+            ) from error
+
+    def _described(self, sql: str) -> dict[str, str]:
+        return {str(row[0]): str(row[1]) for row in self.con.execute(f"DESCRIBE {sql}").fetchall()}
+
+    def _register(self, name: str, wait: Waiting) -> dict[str, str]:
+        """The view `name` of everything that waits, in order; its columns, {} when none are known."""
+        if wait.schema is None or (not wait.rows and set(wait.schema.names) <= set(KAFKA.names)):
+            return {}
+        names = [n.lower() for n in wait.schema.names]
+        if twice := [n for n in names if names.count(n) > 1]:
+            raise IngestError(
+                f"{self.path}: the records have the column {twice[0]} twice, up to upper and lower case. "
+                "Name it otherwise with AS SELECT over FORMAT STRING. Nothing was written."
+            )
+        self.con.register(f"{name}_none", wait.schema.empty_table())
+        parts = [f"SELECT * FROM {name}_none"] if len(wait.tables) != 1 else []
+        for number, table in enumerate(wait.tables):
+            self.con.register(f"{name}_{number}", table)
+            parts.append(f"SELECT * FROM {name}_{number}")
+        order = "" if wait.sorted else " ORDER BY _topic, _partition, _offset"
+        self.con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {' UNION ALL BY NAME '.join(parts)}{order}")
+        return self._described(f"SELECT * FROM {name}")
