@@ -29,7 +29,7 @@ def job_settings(brokers: str, topic: str, form: str, workers: int) -> dict[str,
     }
     if form == "json":
         return shared | {"lakesql.json.columns": JSON_COLUMNS}
-    return shared | {"lakesql.wire": "none", "lakesql.avro.schema": json.dumps(AVRO_SCHEMA)}
+    return shared | {"lakesql.wire": "none", f"gobblin.source.kafka.fixedSchema.{topic}": json.dumps(AVRO_SCHEMA)}
 
 
 def job(arguments: argparse.Namespace) -> Any:

@@ -90,10 +90,8 @@ class Dataset:
     def commit(self, job: Job, run: str, now_ms: int, metrics: Mapping[str, float], more: bool) -> Committed | None:
         """Store the open load and its offsets, and begin the next load when there is more to come.
 
-        Failures are kept, not raised; the exception is what is no Exception: a run that is stopped.
+        Failures are kept, not raised, except what is no Exception: a run that is stopped. None: it failed.
         """
-        if self.blocked or not self.changed(now_ms):
-            return None
         rows = sum(track.held.read for track in self.tracks.values())
         note = "" if rows else "no records: the offsets alone"
         state = State(job.name, run, now_ms, self.partitions(now_ms), (), dict(metrics), note)
@@ -104,8 +102,8 @@ class Dataset:
             done = self.load.commit(state)
         except Exception as error:
             self.fail(as_lake_error(error, f"The commit of {job.name} to {self.target} failed"))
-            if not isinstance(error, CommitUnknown):
-                self.discard()
+            if isinstance(error, CommitUnknown):
+                self.load = None  # nothing of it is to be removed
             return None
         self.load = None
         self.commits.append(done)
@@ -144,7 +142,7 @@ def as_lake_error(error: Exception, what: str) -> LakeError:
     if isinstance(error, LakeError):
         return error
     wrapped = IngestError(
-        f"{what}: {type(error).__name__}: {error}. Nothing of it was committed; a later run starts there."
+        f"{what}: {type(error).__name__}: {error}. No offset moved past what is stored; the next run goes on there."
     )
     wrapped.__cause__ = error
     return wrapped

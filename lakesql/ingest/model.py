@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from lakesql.errors import IngestConflict, LakeError, TooManyBadRecords
+from lakesql.errors import CommitConflict, LakeError, TooManyBadRecords
 
 # ---------------------------------------------------------------- what is asked
 
@@ -488,7 +488,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        if any(isinstance(one, IngestConflict) for one in self.failures):
+        if any(isinstance(one, CommitConflict) for one in self.failures):
             return 7
         if any(isinstance(one, TooManyBadRecords) for one in self.failures):
             return 6

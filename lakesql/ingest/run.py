@@ -1,6 +1,6 @@
 """One run of an ingestion, from the lock to the report.
 
-    with assemble(job, con) as parts:                 # lakesql.ingest.parts: the real client, sinks and decoders
+    with assemble(job, con) as parts:  # lakesql.ingest.assembly: the real client, sinks and decoders
         report = run(job, parts)
     report.exit_code, report_lines(report)
 
@@ -9,14 +9,13 @@ job is wrong, brokers or a target cannot be reached before anything is read, Ctr
 commits of the run is stored. What fails later is in the report: `report.failures`, `report.exit_code`.
 """
 
-import signal
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from lakesql.errors import LakeError
@@ -40,6 +39,7 @@ from lakesql.ingest.model import (
     TopicPartition,
 )
 from lakesql.ingest.progress import Progress, Silent
+from lakesql.ingest.signals import terminable
 from lakesql.ingest.tasks import Limiter, Shared, TaskRun
 from lakesql.ingest.tracks import Track
 
@@ -90,7 +90,7 @@ def run(
 ) -> Report:
     """Read what is new, store it with its offsets, say what was done."""
     one = _Run(job, parts, progress or Silent(), metrics or Metrics(job.name), timing or Timing())
-    with parts.lock(job) as notes, _terminable():
+    with parts.lock(job) as notes, terminable():
         return one.go(notes)
 
 
@@ -118,8 +118,8 @@ class _Run:
         with self.metrics.timed("job"):
             plan = self.look()
             self.progress.planned(plan)
-            self._follow(plan)
             try:
+                self._follow(plan)
                 self._read(plan)
                 self._commit_all(more=False)
             finally:
@@ -241,14 +241,14 @@ class _Run:
 
     def _commit_all(self, more: bool) -> None:
         for dataset in self.datasets:
-            if more and not any(track.held.read for track in dataset.tracks.values()):
+            held, now_ms = [track.held for track in dataset.tracks.values()], self.timing.now_ms()
+            if dataset.blocked or not (any(one.read for one in held) if more else dataset.changed(now_ms)):
                 continue
-            held = {at: track.held for at, track in dataset.tracks.items()}
-            rows = sum(one.rows for one in held.values())
+            rows = sum(one.rows for one in held)
             self.progress.committing(dataset.target)
             numbers = self._numbers(rows)
             with self.metrics.timed("commit", target=dataset.target):
-                done = dataset.commit(self.job, self.id, self.timing.now_ms(), numbers, more)
+                done = dataset.commit(self.job, self.id, now_ms, numbers, more)
             if done is not None:
                 self._committed(dataset, done, rows)
 
@@ -347,22 +347,3 @@ def targets(path: str, topics: Sequence[str]) -> dict[str, tuple[str, ...]]:
     if "{topic}" not in path:
         return {path: tuple(topics)}
     return {path.replace("{topic}", topic): (topic,) for topic in topics}
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Within, SIGTERM ends the run as Ctrl-C does: what is not committed is removed, the lock is given back."""
-    free = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-    def act(number: int, frame: FrameType | None) -> None:
-        del frame
-        raise SystemExit(128 + number)
-
-    if not free:
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, act)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -161,8 +161,8 @@ class TaskRun:
                 continue
             if limit:
                 track.stop = "limit"
-                self.judge(track, final=True)
-            else:
+            self.judge(track, final=True)
+            if not limit and not track.failed:
                 self._fail(track, IngestError(f"{track.at}: reading ended at offset {track.next} of {track.range.high} "
                                               "without a reason. Run again; the next run goes on there."))  # fmt: skip
         if limit and cut:
@@ -211,7 +211,8 @@ class TaskRun:
             group.done |= one.done
             group.failed.update(one.failed)
             if tallies:
-                for number, batch in split(one.batch, self._unit_of).items():
+                parts = {0: one.batch} if len(self._units) == 1 else split(one.batch, self._unit_of)
+                for number, batch in parts.items():
                     if self._live(number):
                         group.batches.setdefault(number, []).append(batch)
         return group

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from lakesql.errors import IngestConflict, IngestError, TooManyBadRecords
-from lakesql.ingest.metrics import Metrics
+from lakesql.ingest import fetching
+from lakesql.ingest.metrics import Metrics, current
 from lakesql.ingest.model import BadRecords, Fetched, Position, Range, Target, Task, TopicPartition, WorkUnit
 from lakesql.ingest.run import planned, run
 
@@ -19,6 +20,7 @@ from .fakes import (
     Broker,
     Crash,
     FakeClient,
+    FakeDecoder,
     FakeSink,
     Faults,
     NoWaiting,
@@ -294,8 +296,6 @@ def test_a_decoder_that_loses_records_is_an_error():
 
     class Losing:
         def decode(self, batch):
-            from .fakes import FakeDecoder
-
             return FakeDecoder().decode(batch.slice(1))
 
         def close(self):
@@ -568,6 +568,82 @@ def test_workers_share_the_tasks_and_the_heaviest_comes_first():
 
     report = run(job(workers=4), planning(parts(client, sink, per_unit=1), weigh))
     assert len(names) == 12  # each task has its own fetching thread
-    assert client.reads[0][0].partition == 11
     assert {one.task for one in report.partitions} == set(range(12))
     consistent(source, sink)
+    client, again = FakeClient(source), FakeSink()
+    run(job(workers=1), planning(parts(client, again, per_unit=1), weigh))
+    assert [ranges[0].partition for ranges in client.reads] == list(range(11, -1, -1))
+
+
+def test_reading_does_not_run_ahead_of_decoding():
+    source, sink, ahead = Broker().fill("a", 0, 400), FakeSink(), []
+    fetched, decoded = [0], [0]
+
+    def count():
+        fetched[0] += 1
+        ahead.append(fetched[0] - decoded[0])
+
+    class Slow(FakeDecoder):
+        def decode(self, batch):
+            time.sleep(0.005)
+            done = super().decode(batch)
+            decoded[0] += 1
+            return done
+
+    given = parts(FakeClient(source, batch=1, during=count), sink)
+    object.__setattr__(given, "decoder", lambda _: Slow())
+    whole, fetching.GROUP_ROWS = fetching.GROUP_ROWS, 1  # one batch at a time, so that decoded ones can be counted
+    try:
+        run(job(), given)
+    finally:
+        fetching.GROUP_ROWS = whole
+    assert max(ahead) <= fetching.DEPTH + 3
+    assert len(sink.rows) == 400
+
+
+def test_batches_that_wait_are_decoded_together():
+    source, sink, sizes = Broker().fill("a", 0, 100), FakeSink(), []
+
+    class Slow(FakeDecoder):
+        def decode(self, batch):
+            sizes.append(batch.num_rows)
+            time.sleep(0.01)
+            return super().decode(batch)
+
+    given = parts(FakeClient(source, batch=5), sink)
+    object.__setattr__(given, "decoder", lambda _: Slow())
+    run(job(), given)
+    assert max(sizes) > 5
+    assert sum(sizes) == 100
+
+
+def test_a_decoder_of_a_person_counts_into_the_scope_of_its_task():
+    source, sink, metrics = broker(), FakeSink(), Metrics("j")
+
+    class Counting(FakeDecoder):
+        def decode(self, batch):
+            current().count("mine", batch.num_rows)
+            return super().decode(batch)
+
+    given = parts(FakeClient(source), sink)
+    object.__setattr__(given, "decoder", lambda _: Counting())
+    report = run(job(workers=2), given, metrics=metrics)
+    assert report.metrics["mine"] == 22
+    scopes = {(row["scope"], row["value"]) for row in metrics.table().to_pylist() if row["name"] == "mine"}
+    assert scopes == {("task-0", 17.0), ("task-1", 5.0), ("j", 22.0)}
+
+
+@pytest.mark.parametrize("policy", ["full", "successful", "partial"])
+def test_a_reader_that_ends_without_a_reason_fails_its_partitions_and_loses_nothing(policy):
+    source, sink = broker(), FakeSink()
+
+    class Ending(FakeClient):
+        def read(self, *args):
+            yield next(super().read(*args))
+
+    report = run(job(commit_policy=policy), parts(Ending(source), sink))
+    assert report.exit_code == 3
+    assert any("reading ended at offset" in one.stop for one in report.partitions)
+    consistent(source, sink)
+    assert run(job(), parts(FakeClient(source), sink)).exit_code == 0
+    assert len(sink.rows) == 22

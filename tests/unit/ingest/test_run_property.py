@@ -35,7 +35,7 @@ runs = st.fixed_dictionaries(
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.integers(1, 3))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(logs, runs, faults, shapes, st.integers(0, 12) | st.none(), st.integers(0, 8)), max_size=4))
 def test_every_record_is_stored_once_whatever_fails(rounds):
     source, sink = Broker(), FakeSink()
