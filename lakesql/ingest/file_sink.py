@@ -12,6 +12,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from lakesql.ingest.folders import TimeFolders, time_folders, topic_folder
 from lakesql.ingest.manifest import DataFile, Manifest
 from lakesql.ingest.model import KAFKA, Committed, Decoded, Job, Load, Sink, State, WorkUnit
 from lakesql.ingest.quarantine import write_files
+from lakesql.ingest.topics import target_options
 from lakesql.storage import Storage, open_storage
 
 OPEN_FILES_MAX = 128
@@ -34,14 +36,12 @@ Open = Callable[[str, pa.Schema, str], FileWriter]
 
 
 class FileSink(Sink):
-    """Files below one folder. `options_of`: settings of a topic, those of the job included."""
+    """Files below one folder."""
 
-    def __init__(
-        self, job: Job, path: str, options_of: TopicOptions | None = None, storage: Storage | None = None
-    ) -> None:
+    def __init__(self, job: Job, path: str, storage: Storage | None = None) -> None:
         self._job = job
         self._storage = storage or open_storage(path)
-        self._options_of = options_of or (lambda _topic: job.target.options)
+        self._options_of = partial(target_options, job)
         time_folders(job.target.options)  # what is wrong with the settings is said before anything is read
         writer_of(job.target.options)
 

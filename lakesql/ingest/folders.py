@@ -23,6 +23,9 @@ from lakesql.table.names import literal
 NO_TIME = "__HIVE_DEFAULT_PARTITION__"
 """Folder of a record that has neither the configured time nor a Kafka timestamp."""
 
+LAYOUT = "lakesql.files.layout"
+"""'time' or 'task'; without it, what the classes and writer.partition.* of a job file ask for."""
+
 _GRANULARITY = {
     "YEAR": "yyyy",
     "MONTH": "yyyy/MM",
@@ -119,8 +122,9 @@ def time_folders(options: Mapping[str, str]) -> TimeFolders | None:
     JobError for a pattern, zone or unit that is not known.
     """
     asked = ("writer.builder.class", "writer.partitioner.class", "data.publisher.type")
-    by_class = any(re.search("TimePartitioned|TimeBased", options.get(key, "")) for key in asked)
-    if not by_class and not any(key.startswith("writer.partition.") for key in options):
+    by_time = any(re.search("TimePartitioned|TimeBased", options.get(key, "")) for key in asked)
+    by_time = by_time or any(key.startswith("writer.partition.") for key in options)
+    if options.get(LAYOUT, "time" if by_time else "task").strip().lower() == "task":
         return None
 
     def option(name: str, default: str = "") -> str:
