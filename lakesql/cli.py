@@ -25,6 +25,7 @@ from lakesql.advice.calibrate import calibrate as measure_machine
 from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
 from lakesql.handle import open_table
+from lakesql.ingest_command import ingest
 from lakesql.procedures.doctor import NOTE, examine
 from lakesql.services import clustering
 from lakesql.services.adaptive_settings import BUDGET, PERIOD, READ_AMPLIFICATION, STALENESS
@@ -40,7 +41,7 @@ from lakesql.table.state import load
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "inspect", "doctor", "advise", "compact", "cluster", "clean", "demo")
+_COMMANDS = ("run", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "demo")
 
 
 class Format(StrEnum):
@@ -331,6 +332,9 @@ def cluster(
         return "\n".join(map(clustering.sentence, table.cluster(columns, strategy))) or "Nothing to cluster."
 
     keep(work, typer.echo, None if every is None else seconds_of(every))
+
+
+app.command()(ingest)
 
 
 @app.command()

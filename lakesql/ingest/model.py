@@ -319,7 +319,6 @@ class Plan:
     ranges: tuple[Range, ...]
     tasks: tuple[Task, ...]
     carried: Mapping[TopicPartition, str] = field(default_factory=dict)
-    unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
 

@@ -52,6 +52,8 @@ class Call:
     table: Storage | None = None
     user: duckdb.DuckDBPyConnection | None = None
     """The person's own connection, for what must be seen there: TEMP views, tables of the current database."""
+    warehouse: str = ""
+    """The folder of tables and of named ingestions."""
 
     @property
     def storage(self) -> Storage:

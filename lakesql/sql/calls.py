@@ -38,7 +38,16 @@ def call(session: Session, statement: CallStatement) -> pa.Table:
         )
         settings = session.service_settings(read_config(table).properties)
     with session.instance.cursor() as cursor:
-        made = Call(cursor, arguments, settings, lambda name: _table(session, name), session.clock, table, session.con)
+        made = Call(
+            cursor,
+            arguments,
+            settings,
+            lambda name: _table(session, name),
+            session.clock,
+            table,
+            session.con,
+            session.warehouse,
+        )
         if table is None:
             return result(procedure, procedure.run(made))
         with damage_named(load_head(table)):

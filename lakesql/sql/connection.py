@@ -24,25 +24,37 @@ from duckdb import Error as DuckDBError
 
 from lakesql.errors import LakeError, SQLError, StaleReadWarning, TableError
 from lakesql.handle import Table
+from lakesql.ingest.front import Work
+from lakesql.ingest.metrics import Metrics
+from lakesql.ingest.model import Plan, Report
+from lakesql.ingest.progress import Progress
 from lakesql.services import maintain
 from lakesql.services.freshness import LastRead
-from lakesql.sql import calls, changes, ddl, dialect, functions, python_objects, settings, views
+from lakesql.sql import calls, changes, ddl, dialect, functions, ingest, python_objects, settings, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
+    AlterIngestion,
     Call,
+    CreateIngestion,
     CreateTable,
     Delete,
+    DropIngestion,
     DropTable,
     Explain,
+    ExplainIngest,
+    Ingest,
     Insert,
     Merge,
     Name,
     Passed,
     ResetSetting,
+    RunIngestion,
+    SetOffsets,
     SetSetting,
     ShowColumns,
+    ShowIngestion,
     ShowProperties,
     ShowTables,
     Statement,
@@ -83,6 +95,16 @@ _TABLES: dict[type, Callable[[Session, Any], str]] = {
     ShowProperties: ddl.show_properties,
     ShowTables: ddl.show_tables,
     ShowColumns: ddl.show_columns,
+}
+_INGESTIONS: dict[type, Callable[[Session, Any], str | pa.Table]] = {
+    Ingest: ingest.ingest,
+    CreateIngestion: ingest.create,
+    RunIngestion: ingest.run_ingestion,
+    ShowIngestion: ingest.show,
+    AlterIngestion: ingest.alter,
+    SetOffsets: ingest.set_offsets,
+    DropIngestion: ingest.drop,
+    ExplainIngest: ingest.explain,
 }
 _ANSWER = "__lakesql_answer"
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
@@ -303,8 +325,13 @@ class Connection:
         if isinstance(statement, Call):
             with bound(session, statement, params, piece.tokens) as given:
                 return calls.call(session, given)
-        if session.read_only and not isinstance(statement, Explain):
+        if session.read_only and not isinstance(statement, Explain | ExplainIngest | ShowIngestion):
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
+        if type(statement) in _INGESTIONS:
+            if not isinstance(statement, ExplainIngest | ShowIngestion):
+                session.require_no_transaction("a change of an ingestion or of its target")
+            with bound(session, statement, params, piece.tokens) as given:
+                return _INGESTIONS[type(statement)](session, given)
         session.require_no_transaction(f"{type(statement).__name__.upper()} on a Hudi table")
         with (
             bound(session, statement, params, piece.tokens) as given,
@@ -411,6 +438,26 @@ class Connection:
         with suppress(TransactionException):  # no transaction is active
             self.duckdb.rollback()
         return self
+
+    # ------------------------------------------------------------ ingestion
+
+    def ingestion_of(
+        self, job_file: str | os.PathLike[str], settings: Mapping[str, str] | None = None, strict: bool = False
+    ) -> Work:
+        """The job of a job file, with some settings in place of the file's; tables that it names are this connection's."""
+        return ingest.work_of_file(self._session, job_file, settings or {}, strict)
+
+    def plan_of(self, work: Work) -> Plan:
+        """What a run of the job would read; no record is read."""
+        return ingest.plan_of(self._session, work)
+
+    def run_ingestion(self, work: Work, progress: Progress | None = None, metrics: Metrics | None = None) -> Report:
+        """Run the job: topics of Kafka into its target, data and offsets in one commit."""
+        if self._session.read_only:
+            raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
+        self._session.drain()
+        self._session.require_no_transaction("an ingestion")
+        return ingest.run_work(self._session, work, progress, metrics)
 
     # ------------------------------------------------------------ tables and life cycle
 

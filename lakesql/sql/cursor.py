@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from lakesql.errors import SQLError, Unsupported
-from lakesql.sql.lexer import IDENTIFIERS, Token, error_at, line_and_column
+from lakesql.sql.lexer import IDENTIFIERS, Token, error_at, line_and_column, may_hold_secrets, secret_spans
 from lakesql.sql.nodes import Name, Text
 
 _OPENING, _CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
@@ -63,7 +63,13 @@ class Cursor:
 
     def shown(self) -> str:
         """The next token for an error text."""
-        return repr(self.peek().text) if not self.done else "the end of the statement"
+        if self.done:
+            return "the end of the statement"
+        return "a value that is not shown" if self._hides(self.peek()) else repr(self.peek().text)
+
+    def _hides(self, token: Token) -> bool:
+        """Whether a token must not be printed: the password among the options of an ingestion."""
+        return may_hold_secrets(self.text) and any(a <= token.start < b for a, b in secret_spans(self.tokens))
 
     def error(self, message: str, position: int | None = None) -> SQLError:
         """A SQLError at the next token, or at `position`."""

@@ -23,7 +23,8 @@ from lakesql.services import freshness
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import MAX_STALENESS, ON_STALE, Demand, LastRead
 from lakesql.sql.cursor import string_value
-from lakesql.sql.instance import UDF, Arguments, Instance, Planner
+from lakesql.sql.instance import UDF, Arguments, Free, Instance, Planner
+from lakesql.sql.kafka_functions import KAFKA_FUNCTIONS
 from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
 from lakesql.table import diff, inspect, read
@@ -40,7 +41,7 @@ class TableFunction:
 
     parameters: str
     arguments: tuple[str, ...]
-    plan: Planner
+    plan: Planner | Free
 
 
 def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str | tuple[str, LastRead]:
@@ -197,6 +198,7 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_log_blocks": TableFunction("t", (), _inspected(lambda s, _: inspect.log_blocks(s))),
     "hudi_freshness": TableFunction("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
     "hudi_advice": TableFunction("t, reads_per_write := NULL", ("reads_per_write",), _advice),
+    **{name: TableFunction(*definition) for name, definition in KAFKA_FUNCTIONS.items()},
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }
 
@@ -257,7 +259,8 @@ def macro_sql(name: str, function: TableFunction) -> str:
     """The definition of a table function, behind CREATE MACRO."""
     arguments = ", ".join(f"{a}::VARCHAR" for a in function.arguments)
     listed = f"[{arguments}]" if arguments else "[]::VARCHAR[]"
-    call = f"{UDF}('{name}', t::VARCHAR, {listed}, txid_current()::BIGINT)"
+    first = function.parameters.split(",")[0].split(" ")[0]
+    call = f"{UDF}('{name}', {first}::VARCHAR, {listed}, txid_current()::BIGINT)"
     return f"{quote(name)}({function.parameters}) AS TABLE SELECT * FROM query({call})"
 
 

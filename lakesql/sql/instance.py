@@ -15,6 +15,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import duckdb
@@ -40,6 +41,14 @@ Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], str | tup
 """The SQL of a table function, and for a read of rows what kind of read it is."""
 
 
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The planner of a table function that is not about the state of one Hudi table."""
+
+    plan: Callable[["Instance", str, Arguments, int], str]
+    """The SQL, from the instance, the first argument, the others, and the transaction."""
+
+
 class Owner:
     """Who runs statements: one per connection of the user."""
 
@@ -47,7 +56,7 @@ class Owner:
 class Instance:
     """The state of lakesql in one DuckDB instance."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, planners: dict[str, Planner]) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, planners: dict[str, Planner | Free]) -> None:
         self.id = uuid.uuid4().hex
         self.last_error: LakeError | None = None
         self._planners = planners
@@ -183,12 +192,15 @@ class Instance:
         if known is not None:
             self._note(known[1])
             return known[0]
-        state = self.snapshot(table, transaction)
-        with ExitStack() as opened:
-            # Most plans are text alone; a connection of our own takes longer to open than they take to make.
-            cursor = cast(duckdb.DuckDBPyConnection, _Late(lambda: opened.enter_context(self.cursor())))
-            with live.noted() as held:
-                made = self._planners[function](cursor, state, arguments)
+        planner = self._planners[function]
+        with ExitStack() as opened, live.noted() as held:
+            if isinstance(planner, Free):
+                made: str | tuple[str, LastRead] = planner.plan(self, table, arguments, transaction)
+            else:
+                state = self.snapshot(table, transaction)
+                # Most plans are text alone; a connection of our own takes longer to open than they take to make.
+                cursor = cast(duckdb.DuckDBPyConnection, _Late(lambda: opened.enter_context(self.cursor())))
+                made = planner(cursor, state, arguments)
         text, last = made if isinstance(made, tuple) else (made, None)
         self._note(last)
         self._keep(transaction, held)

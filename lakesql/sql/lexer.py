@@ -8,10 +8,12 @@ kind. A quote or comment that does not end becomes one token of kind `open`, so 
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakesql.errors import SQLError
+from lakesql.ingest.masked import is_secret
+from lakesql.ingest.secrets import may_be_shown, spans, without_secrets
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -33,6 +35,10 @@ _TOKEN = re.compile(
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _KINDS = {"escaped": "string", "dollar": "string", "other": "op"}
+
+_ASSIGNING = ("=", "=>", ":=", ":", ">")
+
+_FAR = 10  # tokens behind a key in which its value is looked for
 
 IDENTIFIERS = ("word", "quoted", "backtick")
 
@@ -134,6 +140,8 @@ def line_and_column(text: str, position: int) -> tuple[int, int]:
 def error_at(message: str, text: str, position: int) -> SQLError:
     """A SQLError that ends with line, column and the line itself, marked."""
     line, column = line_and_column(text, position)
+    if may_hold_secrets(text):
+        message, text = without_secrets(message), _starred(text)
     shown = text.split("\n")[line - 1].rstrip()
     if len(shown) > 160:
         cut = max(0, column - 80)
@@ -141,3 +149,56 @@ def error_at(message: str, text: str, position: int) -> SQLError:
     return SQLError(
         f"{message}\nline {line}, column {line_and_column(text, position)[1]}:\n  {shown}\n  {' ' * (column - 1)}^"
     )
+
+
+def may_hold_secrets(text: str) -> bool:
+    """Whether a script has, or is almost, a statement whose options are those of a Kafka client."""
+    upper = text.upper()
+    return "INGEST" in upper or "KAFKA" in upper
+
+
+def secret_spans(words: Sequence[Token]) -> list[tuple[int, int]]:
+    """Where the values of settings stand that are, or may be, secrets; also in a statement that is malformed there."""
+    found = [t for t in words if without_secrets(t.text) != t.text]
+    for place, token in enumerate(words):
+        if token.kind != "op" and not may_be_shown(key := _key_that_ends(words, place)):
+            found += [token] if token.kind == "open" else _values_behind(words, place, is_secret(key))
+    hidden = {t.text for t in found if t.kind != "op"}
+    return [(t.start, t.end) for t in words if t.text in hidden]
+
+
+def _values_behind(words: Sequence[Token], place: int, secret: bool) -> list[Token]:
+    """What may be the value of the key that ends at `place`: to the next comma or bracket behind something."""
+    found: list[Token] = []
+    if words[place].kind == "word" and not (place + 1 < len(words) and words[place + 1].text in _ASSIGNING):
+        return found
+    for at in range(place + 1, min(place + _FAR, len(words))):
+        token = words[at]
+        if token.kind == "op":
+            if found and token.text in ",)":
+                break
+            continue
+        if words[at - 1].text == "," and at + 1 < len(words) and words[at + 1].text in _ASSIGNING:
+            break  # the next key
+        if secret or token.kind in ("string", "open", "quoted"):
+            found.append(token)
+    return found
+
+
+def _key_that_ends(words: Sequence[Token], place: int) -> str:
+    """The key that a token ends: a text, or a word with the dotted words before it."""
+    token = words[place]
+    if token.kind == "string":
+        return token.text[1:-1]
+    parts = [token.name]
+    while place >= 2 and words[place - 1].text == "." and words[place - 2].kind in IDENTIFIERS:
+        place -= 2
+        parts.insert(0, words[place].name)
+    return ".".join(parts)
+
+
+def _starred(text: str) -> str:
+    """The text with a star for each character of a secret, so that places stay what they are."""
+    for start, end in [*spans(text), *secret_spans(tokens(text))]:
+        text = text[:start] + re.sub(r"[^\n]", "*", text[start:end]) + text[end:]
+    return text

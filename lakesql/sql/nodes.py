@@ -204,6 +204,114 @@ class Call:
     arguments: tuple[tuple[str | None, Text], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One entry of a map of options; the value is the user's text, a literal or a parameter."""
+
+    key: str
+    value: Text
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """INGEST INTO ... FROM KAFKA. `into` is a table's name, a text with {topic}, or with `files` a folder."""
+
+    into: Name
+    files: bool
+    options: tuple[Option, ...]
+    format: str | None
+    function: str | None
+    """The name of the registered function of FORMAT PYTHON."""
+    format_options: tuple[Option, ...]
+    output: str | None
+    properties: Mapping[str, str]
+    partitioned_by: tuple[str, ...]
+    query: Text | None
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIngestion:
+    """CREATE INGESTION name AS INGEST ..."""
+
+    ingestion: str
+    replace: bool
+    if_not_exists: bool
+    ingest: Ingest
+
+
+@dataclass(frozen=True, slots=True)
+class RunIngestion:
+    """RUN INGESTION name [WITH (options)]"""
+
+    ingestion: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowIngestion:
+    """SHOW INGESTION name"""
+
+    ingestion: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterIngestion:
+    """ALTER INGESTION name SET OPTIONS (...)"""
+
+    ingestion: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a partition is to be read from. `kind`: offset, earliest, latest or timestamp."""
+
+    partition: int | None
+    """None: every partition that is not named."""
+    kind: str
+    value: Text | None
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetOffsets:
+    """ALTER INGESTION name SET OFFSETS (topic 'orders', 0 = 1200, 1 = earliest, ...)"""
+
+    ingestion: str
+    places: tuple[tuple[str, tuple[Place, ...]], ...]
+    """By topic; the topic '' is the only one that the ingestion has."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropIngestion:
+    """DROP INGESTION [IF EXISTS] name"""
+
+    ingestion: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainIngest:
+    """EXPLAIN INGEST ... | EXPLAIN RUN INGESTION name: the plan, without reading a record."""
+
+    statement: Ingest | RunIngestion
+
+
+Ingestion = Ingest | CreateIngestion | RunIngestion | ShowIngestion | AlterIngestion | SetOffsets | DropIngestion
 Change = Merge | Update | Delete | Insert | Truncate
 Show = ShowProperties | ShowTables | ShowColumns
-Statement = Change | CreateTable | DropTable | Show | SetSetting | ResetSetting | Explain | Call | Passed
+Statement = (
+    Change
+    | CreateTable
+    | DropTable
+    | Show
+    | SetSetting
+    | ResetSetting
+    | Explain
+    | Call
+    | Ingestion
+    | ExplainIngest
+    | Passed
+)

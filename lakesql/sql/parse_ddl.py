@@ -148,7 +148,7 @@ def _table_clauses(
     """The clauses between USING hudi and AS, in any order."""
     partitioned_by: tuple[str, ...] = ()
     location = comment = None
-    properties: dict[str, str] = {}
+    found: dict[str, str] = {}
     while not cursor.done and cursor.peek().word not in ("AS", "SELECT", "WITH"):
         if cursor.accept("PARTITIONED", "BY"):
             partitioned_by = _partitioned_by(cursor, columns)
@@ -157,7 +157,7 @@ def _table_clauses(
         elif cursor.accept("COMMENT"):
             comment = cursor.string("a comment")
         elif cursor.accept("TBLPROPERTIES") or cursor.accept("OPTIONS"):
-            properties |= _properties(cursor)
+            found |= properties(cursor)
         elif cursor.sees("CLUSTERED") or cursor.sees("SORTED") or cursor.sees("CLUSTER"):
             cursor.refuse(f"{cursor.peek().word} BY", "Hudi's bucket index is not written by lakesql; leave it out.")
         else:
@@ -165,7 +165,7 @@ def _table_clauses(
                 "expected PARTITIONED BY, LOCATION, COMMENT, TBLPROPERTIES, OPTIONS or AS SELECT, "
                 f"found {cursor.shown()}"
             )
-    return partitioned_by, location, comment, properties
+    return partitioned_by, location, comment, found
 
 
 def _partitioned_by(cursor: Cursor, columns: list[Column]) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def _partitioned_by(cursor: Cursor, columns: list[Column]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _properties(cursor: Cursor) -> dict[str, str]:
+def properties(cursor: Cursor) -> dict[str, str]:
     """`(key = 'value', 'a.b' = c)`: keys may be dotted words or quoted, values quoted, numbers or words."""
     cursor.expect("(")
     found: dict[str, str] = {}
@@ -311,13 +311,8 @@ _HINTS = {
     ("SHOW", "PARTITIONS"): "FROM hudi_partitions('t') lists them.",
     ("SHOW", "CREATE", "TABLE"): "FROM hudi_properties('t') and hudi_schema('t') show what a table is.",
     ("SHOW", "INDEXES"): _LATER,
-    ("SHOW", "INGESTIONS"): _LATER,
     ("RUN", "COMPACTION"): "Write RUN COMPACTION ON t.",
     ("SCHEDULE", "COMPACTION"): "Write SCHEDULE COMPACTION ON t.",
-    ("INGEST", "INTO"): _LATER,
-    ("CREATE", "INGESTION"): _LATER,
-    ("RUN", "INGESTION"): _LATER,
-    ("DROP", "INGESTION"): _LATER,
     ("REFRESH", "INDEX"): _LATER,
     ("REFRESH", "TABLE"): "Every statement reads the newest state of a table; leave it out.",
     ("MSCK",): "Partitions are found by listing; leave it out.",

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 
 from lakesql.errors import LakeError, SQLError, StaleReadWarning
+from lakesql.ingest.tables import REPORT
 from lakesql.sql import render
 from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import Piece, line_and_column, split
@@ -159,7 +160,10 @@ def shown(result: Result, mode: str, width: int | None = None) -> str:
     if mode != "table":
         return render.FORMATS[mode](result.columns, result.rows)
     if result.written is not None:
-        return "\n".join([str(result.written), *result.written.notes])
+        done = [str(result.written), *result.written.notes]
+        if result.columns == REPORT:
+            done.insert(0, render.table(result.columns, result.rows, result.types, result.count, width))
+        return "\n".join(done)
     if result.columns == _PLANS:
         return "\n".join((row[1] or "").rstrip() for row in result.rows)
     return render.table(result.columns, result.rows, result.types, result.count, width)

@@ -11,10 +11,10 @@ DuckDB's first, and as Spark's when DuckDB does not know its syntax or a functio
 
 from collections.abc import Callable
 
-from lakesql.sql import parse_call, parse_ddl, parse_dml
+from lakesql.sql import parse_call, parse_ddl, parse_dml, parse_ingest
 from lakesql.sql.cursor import Cursor
 from lakesql.sql.lexer import Piece
-from lakesql.sql.nodes import Delete, Explain, Insert, Merge, Name, Passed, Statement, Update
+from lakesql.sql.nodes import Delete, Explain, ExplainIngest, Insert, Merge, Name, Passed, Statement, Update
 
 IsHudi = Callable[[Name], bool]
 
@@ -36,7 +36,7 @@ _PLAIN = {
     "RUN": parse_call.compaction,
     "SCHEDULE": parse_call.compaction,
 }
-STATEMENTS = ("CREATE TABLE ... USING hudi", "EXPLAIN", *sorted((*_WITH_CTES, *_WITH_TARGET, *_PLAIN)))
+STATEMENTS = ("CREATE TABLE ... USING hudi", "EXPLAIN", "INGEST", *sorted((*_WITH_CTES, *_WITH_TARGET, *_PLAIN)))
 """First words of the statements that lakesql runs itself."""
 
 _QUERY_VERBS = (*_WITH_CTES, "SELECT", "FROM", "VALUES", "TABLE")
@@ -63,6 +63,8 @@ def parse(text: str, piece: Piece, is_hudi: IsHudi) -> Statement:
 
 
 def _parse(cursor: Cursor, is_hudi: IsHudi) -> Statement | None:
+    if (ingestion := parse_ingest.statement(cursor)) is not None:
+        return ingestion
     ctes = _ctes(cursor)
     first = cursor.peek().word
     if first in _WITH_CTES:
@@ -90,7 +92,7 @@ def _ctes(cursor: Cursor) -> str:
     return text.sql
 
 
-def _explain(cursor: Cursor, is_hudi: IsHudi) -> Explain | None:
+def _explain(cursor: Cursor, is_hudi: IsHudi) -> Explain | ExplainIngest | None:
     """EXPLAIN [(FATES)] of a MERGE, UPDATE, DELETE or INSERT of ours; what else there is of ours is refused."""
     cursor.expect("EXPLAIN")
     start, options = cursor.at, ""
@@ -99,6 +101,11 @@ def _explain(cursor: Cursor, is_hudi: IsHudi) -> Explain | None:
     if cursor.sees("("):
         options = cursor.bracketed("options").sql.upper()
     inside_at = cursor.at
+    if (plan := parse_ingest.explained(cursor)) is not None:
+        if options:
+            cursor.at = start
+            cursor.refuse(f"EXPLAIN {options} of an ingestion", "EXPLAIN alone shows the plan.")
+        return plan
     inside = _parse(cursor, is_hudi)
     if inside is None:
         return None

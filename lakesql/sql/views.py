@@ -116,6 +116,16 @@ def _meaning(suffix: str) -> str:
     return {"_ro": "its read-optimized rows", "_rt": "its snapshot"}.get(suffix, "its changes")
 
 
+def require_unused(session: Session, name: str, path: str) -> None:
+    """TableError when the database has something of that name that is no view of ours."""
+    taken = _foreign(session, name)
+    if taken:
+        raise TableError(
+            f"{name}: the database has a {taken} of this name, the Hudi table at {path} stays without a view. "
+            f"Read it with hudi_scan({literal(path)}), or rename one of the two."
+        )
+
+
 def add(session: Session, name: str, path: str) -> None:
     """Make the views of a table and remember its name.
 
@@ -124,12 +134,7 @@ def add(session: Session, name: str, path: str) -> None:
     con, home = session.con, session.home
     temp = "" if home else "TEMP "
     head = load_head(open_storage(path))
-    taken = _foreign(session, name)
-    if taken:
-        raise TableError(
-            f"{name}: the database has a {taken} of this name, the Hudi table at {path} stays without a view. "
-            f"Read it with hudi_scan({literal(path)}), or rename one of the two."
-        )
+    require_unused(session, name, path)
     bodies = {name: f"hudi_scan({literal(path)})"}
     if head.config.is_mor:
         # Not hudi_scan: views that call it are how the names of tables are found again in a database file.

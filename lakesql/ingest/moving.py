@@ -1,0 +1,197 @@
+"""Offsets of an ingestion set by a person: what is wanted, checked against what the brokers have; then a commit without rows.
+
+The table of a move says for each partition where it was, where it goes on, and how many records that skips or reads
+again, before and after it is done (C5). A partition goes only where the topic has records, or to its end.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import duckdb
+import pyarrow as pa
+
+from lakesql.errors import IngestError, SQLError
+from lakesql.ingest import front
+from lakesql.ingest.model import Bounds, Client, Job, PartitionState, Sink, State, Topic, TopicPartition
+from lakesql.ingest.run import Parts, targets
+
+MOVES = pa.schema(
+    [
+        ("ingestion", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("before", pa.int64()),
+        ("after", pa.int64()), ("skipped", pa.int64()), ("reread", pa.int64()), ("commit", pa.string()),
+    ]
+)  # fmt: skip
+
+Wanted = Mapping[str, Mapping[int | None, tuple[str, str | None]]]
+"""Topic ('': the only one) -> partition (None: every other) -> (offset, earliest, latest or timestamp; its value)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    at: TopicPartition
+    before: int | None
+    after: int
+
+
+def move(con: duckdb.DuckDBPyConnection, job: Job, wanted: Wanted, *, dry_run: bool, now_ms: int) -> pa.Table:
+    """Set offsets, or with `dry_run` say what would be. SQLError for what is not there, IngestError from the brokers."""
+    with front.assemble(con, job) as parts:
+        topics = {t.name: t for t in parts.client.topics()}
+        chosen = tuple(parts.select(job, tuple(topics.values())))
+        places = _places(job, wanted, topics, chosen)
+        offsets = _offsets(parts.client, job, places)
+        return _moved(parts, job, chosen, offsets, dry_run, now_ms, "Offsets set by hand")
+
+
+def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bool, now_ms: int, note: str) -> pa.Table:
+    """Set the offsets that another state says, for example one from a file."""
+    with front.assemble(con, job) as parts:
+        topics = tuple(parts.client.topics())
+        chosen = tuple(parts.select(job, topics))
+        foreign = sorted({at.topic for at in state.partitions} - set(chosen))
+        if foreign:
+            raise SQLError(
+                f"ingestion {job.name} does not read {', '.join(foreign)}; it reads {', '.join(chosen) or 'no topic'}."
+            )
+        return _moved(parts, job, chosen, state.offsets(), dry_run, now_ms, note)
+
+
+# ---------------------------------------------------------------- what is wanted
+
+
+def _places(
+    job: Job, wanted: Wanted, topics: Mapping[str, Topic], chosen: Sequence[str]
+) -> dict[TopicPartition, tuple[str, str | None]]:
+    found: dict[TopicPartition, tuple[str, str | None]] = {}
+    for name, given in wanted.items():
+        topic = _topic(job, name, topics, chosen)
+        known = set(topic.partitions)
+        missing = sorted(number for number in given if number is not None and number not in known)
+        if missing:
+            raise SQLError(
+                f"topic {topic.name} has no partition {missing[0]}; it has {_span(sorted(known))}. Nothing was changed."
+            )
+        rest = given.get(None)
+        for number in topic.partitions:
+            place = given.get(number, rest)
+            if place is not None:
+                found[TopicPartition(topic.name, number)] = place
+    return found
+
+
+def _topic(job: Job, name: str, topics: Mapping[str, Topic], chosen: Sequence[str]) -> Topic:
+    if not name:
+        if len(chosen) != 1:
+            raise SQLError(
+                f"ingestion {job.name} reads {len(chosen)} topics ({', '.join(sorted(chosen)[:5]) or 'none'}); say which: "
+                "SET OFFSETS (topic 'name', ...)."
+            )
+        return topics[chosen[0]]
+    if name not in chosen:
+        what = "is none of the topics that it reads" if name in topics else "does not exist"
+        raise SQLError(
+            f"ingestion {job.name}: topic {name} {what}; it reads {', '.join(sorted(chosen)[:5]) or 'none'}."
+        )
+    return topics[name]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0] if numbers else "none")
+
+
+def _offsets(
+    client: Client, job: Job, places: Mapping[TopicPartition, tuple[str, str | None]]
+) -> dict[TopicPartition, int]:
+    bounds = client.bounds(tuple(places), job.isolation)
+    times = {at: milliseconds(str(value)) for at, (kind, value) in places.items() if kind == "timestamp"}
+    at_times = client.offsets_at(times) if times else {}
+    found = {}
+    for at, (kind, value) in places.items():
+        has = bounds.get(at, Bounds(error="no answer"))
+        if has.error is not None:
+            raise IngestError(f"the offsets of {at} could not be had: {has.error}. Nothing was changed; try again.")
+        if kind == "offset":
+            found[at] = _within(at, str(value), has)
+        else:
+            found[at] = at_times[at] if kind == "timestamp" else has.earliest if kind == "earliest" else has.latest
+    return found
+
+
+def _within(at: TopicPartition, value: str, has: Bounds) -> int:
+    if not value.isdigit() or not has.earliest <= int(value) <= has.latest:
+        raise SQLError(
+            f"partition {at}: it cannot go on at {value}; it has records from {has.earliest} to {has.latest}. "
+            "Nothing was changed."
+        )
+    return int(value)
+
+
+def milliseconds(text: str) -> int:
+    """A time as text, in UTC unless it says otherwise, or milliseconds since 1970."""
+    if text.isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise SQLError(f"timestamp {text!r} is no time; write for example '2026-01-31 12:00:00'.") from error
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+# ---------------------------------------------------------------- the commit
+
+
+def _moved(
+    parts: Parts,
+    job: Job,
+    chosen: Sequence[str],
+    offsets: Mapping[TopicPartition, int],
+    dry_run: bool,
+    now_ms: int,
+    note: str,
+) -> pa.Table:
+    rows = []
+    for path, topics in targets(job.target.path, chosen).items():
+        own = {at: offset for at, offset in offsets.items() if at.topic in topics}
+        if not own:
+            continue
+        sink = parts.sink(path, topics)
+        before = sink.stored()
+        moves = [_Move(at, _next(before, at), offset) for at, offset in sorted(own.items())]
+        changing = [m for m in moves if m.before != m.after]
+        commit = None if dry_run or not changing else _commit(sink, before, changing, now_ms, note)
+        rows += [_row(job, one, commit) for one in moves]
+    return pa.Table.from_pylist(rows, schema=MOVES)
+
+
+def _next(state: State, at: TopicPartition) -> int | None:
+    return state.partitions[at].next if at in state.partitions else None
+
+
+def _commit(sink: Sink, before: State, moves: Sequence[_Move], now_ms: int, note: str) -> str | None:
+    run = uuid.uuid4().hex[:16]
+    load = sink.begin(before, run)
+    try:
+        partitions = {**before.partitions, **{m.at: _state(before.partitions.get(m.at), m) for m in moves}}
+        return load.commit(State(before.ingestion, run, now_ms, partitions, note=note)).commit
+    finally:
+        load.discard()
+
+
+def _state(before: PartitionState | None, one: _Move) -> PartitionState:
+    """A partition that goes on elsewhere; what was lost and skipped so far is kept."""
+    if before is None:
+        return PartitionState(one.after, one.after)
+    return replace(
+        before, next=one.after, low=one.after, leader_epoch=None, records=0, bytes=0, quarantined=0, deletes=0, gap=None,
+        skipped=max(0, one.after - before.next), lag=None, missing_since_ms=None,
+    )  # fmt: skip
+
+
+def _row(job: Job, one: _Move, commit: str | None) -> dict[str, object]:
+    distance = 0 if one.before is None else one.after - one.before
+    return {
+        "ingestion": job.name, "topic": one.at.topic, "partition": one.at.partition, "before": one.before,
+        "after": one.after, "skipped": max(0, distance), "reread": max(0, -distance), "commit": commit,
+    }  # fmt: skip

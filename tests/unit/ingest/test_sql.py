@@ -1,0 +1,405 @@
+"""Statements of ingestion on a connection: the real plan, run, decoders and Hudi sink, on a broker in memory."""
+
+import json
+
+import pytest
+
+import lakesql
+from lakesql.errors import IngestError, JobError, LakeError, SQLError, TableError
+from lakesql.ingest import kafka
+from lakesql.ingest.model import TopicPartition
+from tests.unit.ingest.fakes import Broker, FakeClient
+
+OPTIONS = "'kafka.brokers' = 'h:1', 'topic.whitelist' = 'orders', 'bootstrap.with.offset' = 'earliest'"
+TABLE = "TBLPROPERTIES (type = 'mor', primaryKey = 'id', preCombineField = 'ts')"
+
+
+def message(number, **more):
+    return json.dumps({"id": number, "ts": number, "amount": number / 2, **more}).encode()
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    found = (
+        Broker().add("orders", 0, [message(i) for i in range(5)]).add("orders", 1, [message(i) for i in range(5, 12)])
+    )
+    clients = []
+
+    def opened(settings, **_):
+        clients.append(dict(settings))
+        return FakeClient(found)
+
+    monkeypatch.setattr(kafka, "open_client", opened)
+    found.clients = clients
+    return found
+
+
+@pytest.fixture
+def con(tmp_path, broker):  # noqa: ARG001
+    with lakesql.connect(warehouse=tmp_path / "lake") as made:
+        yield made
+
+
+def ingest(into="orders", options=OPTIONS, rest=f"FORMAT JSON {TABLE}"):
+    return f"INGEST INTO {into} FROM KAFKA OPTIONS ({options}) {rest}"
+
+
+def rows(con, sql, *params):
+    return con.execute(sql, *params).fetchall()
+
+
+def named(con, sql, *params):
+    found = con.execute(sql, *params)
+    names = [d[0] for d in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+# ---------------------------------------------------------------- INGEST
+
+
+def test_an_ingest_makes_the_table_and_its_view_and_says_what_became_of_each_partition(con):
+    report = named(con, ingest())
+    assert [(r["topic"], r["partition"], r["low"], r["next"], r["read"], r["written"], r["stop"]) for r in report] == [
+        ("orders", 0, 0, 5, 5, 5, "high"),
+        ("orders", 1, 0, 7, 7, 7, "high"),
+    ]
+    assert list(report[0]) == [
+        "topic", "partition", "low", "high", "next", "read", "written", "quarantined", "deletes", "lag", "stop",
+    ]  # fmt: skip
+    assert rows(con, "SELECT count(*), sum(id), sum(amount) FROM orders") == [(12, 66, 33.0)]
+    assert rows(con, "SELECT count(*) FROM orders_rt") == [(12,)]
+    assert (con.last_result.operation, con.last_result.rows_inserted, con.last_result.action) == (
+        "ingest",
+        12,
+        "deltacommit",
+    )
+
+
+def test_the_next_run_goes_on_where_the_last_one_ended(con, broker):
+    rows(con, ingest())
+    broker.add("orders", 0, [message(3, amount=99)])
+    assert [(r["low"], r["read"], r["stop"]) for r in named(con, ingest())] == [
+        (5, 1, "high"),
+        (7, 0, "nothing to read"),
+    ]
+    assert rows(con, "SELECT count(*), max(amount) FROM orders") == [(12, 99.0)]
+
+
+def test_the_select_shapes_the_rows_and_may_join_tables_of_the_connection(con):
+    con.execute("CREATE TABLE names AS SELECT range AS id, 'n' || range AS name FROM range(20)")
+    rest = f"FORMAT JSON {TABLE} PARTITIONED BY (p) AS SELECT k.id, ts, name, _partition % 2 AS p FROM kafka k JOIN names USING (id)"
+    rows(con, ingest(rest=rest))
+    assert rows(con, "SELECT p, count(*), min(name) FROM orders GROUP BY 1 ORDER BY 1") == [(0, 5, "n0"), (1, 7, "n10")]
+
+
+def test_each_topic_may_have_a_table_of_its_own(con, broker):
+    broker.add("clicks", 0, [message(1)])
+    rows(con, ingest("'{topic}_raw'", OPTIONS.replace("'orders'", "'.*'")))
+    assert rows(con, "SELECT (SELECT count(*) FROM orders_raw), (SELECT count(*) FROM clicks_raw)") == [(12, 1)]
+
+
+def test_files_are_written_as_the_options_say(con, tmp_path):
+    rows(
+        con,
+        ingest(
+            f"FILES '{tmp_path}/out'",
+            options=OPTIONS + ", 'writer.codec.type' = 'snappy'",
+            rest="FORMAT JSON USING PARQUET",
+        ),
+    )
+    assert rows(con, f"SELECT count(*) FROM read_parquet('{tmp_path}/out/**/*.parquet')") == [(12,)]
+    assert rows(con, f"SELECT sum(next) FROM kafka_offsets('{tmp_path}/out')") == [(12,)]
+
+
+def test_bad_records_are_in_the_quarantine_of_the_table(con, broker):
+    broker.add("orders", 0, [b"{", message(77)])
+    assert [r["quarantined"] for r in named(con, ingest())] == [1, 0]
+    [bad] = named(con, "FROM kafka_quarantine('orders')")
+    assert (bad["_offset"], bytes(bad["_value"]), bad["_topic"]) == (5, b"{", "orders")
+
+
+def test_the_format_is_json_unless_something_says_it(con):
+    assert len(rows(con, ingest(rest=TABLE))) == 2
+
+
+def test_parameters_stand_for_values_of_options(con):
+    sql = ingest(
+        options="'kafka.brokers' = $1, 'topic.whitelist' = ?, 'bootstrap.with.offset' = $b".replace("?", "$t").replace(
+            "$1", "$k"
+        )
+    )
+    con.execute(sql, {"k": "h:1", "t": "orders", "b": "earliest"})
+    assert rows(con, "SELECT count(*) FROM orders") == [(12,)]
+
+
+def test_settings_of_the_session_hold_for_the_table(con, tmp_path):
+    con.execute("SET hoodie.write.table.version = 6")
+    rows(con, ingest(rest="FORMAT JSON TBLPROPERTIES (primaryKey = 'id')"))
+    assert "hoodie.table.version=6" in (tmp_path / "lake/orders/.hoodie/hoodie.properties").read_text()
+
+
+# ---------------------------------------------------------------- EXPLAIN
+
+
+def test_the_plan_reads_nothing_and_writes_nothing(con, tmp_path):
+    plan = named(con, "EXPLAIN " + ingest())
+    assert [(p["topic"], p["partition"], p["low"], p["high"], p["expected_records"], p["reason"]) for p in plan][
+        :2
+    ] == [
+        ("orders", 0, 0, 5, 5, "bootstrap earliest"),
+        ("orders", 1, 0, 7, 7, "bootstrap earliest"),
+    ]
+    assert not any((tmp_path / "lake").glob("*"))
+
+
+def test_what_latest_skips_is_in_the_plan(con):
+    plan = named(con, "EXPLAIN " + ingest(options=OPTIONS.replace("earliest", "latest")))
+    assert [p["skipped"] for p in plan if p["topic"]] == [5, 7]
+
+
+# ---------------------------------------------------------------- named ingestions
+
+
+@pytest.fixture
+def defined(con):
+    con.execute(f"CREATE INGESTION o AS {ingest()}")
+    return con
+
+
+def test_a_named_ingestion_runs_again_and_again(defined, broker):
+    assert sum(r["read"] for r in named(defined, "RUN INGESTION o")) == 12
+    broker.add("orders", 1, [message(50)])
+    assert [r["read"] for r in named(defined, "EXPLAIN RUN INGESTION o") if "read" in r] == []
+    assert sum(r["read"] for r in named(defined, "RUN INGESTION o")) == 1
+
+
+def test_its_offsets_go_by_its_name(defined):
+    rows(defined, "RUN INGESTION o")
+    assert {r["ingestion"] for r in named(defined, "FROM kafka_offsets('orders')")} == {"o"}
+
+
+def test_run_with_changes_settings_for_this_time_alone(defined):
+    report = named(defined, "RUN INGESTION o WITH ('extract.limit.enabled'='true', 'extract.limit.type'='count', "
+                   "'extract.limit.count.limit'=1, 'mr.job.max.mappers'=1)")  # fmt: skip
+    assert sum(r["read"] for r in report) == 1
+    assert sum(r["read"] for r in named(defined, "RUN INGESTION o")) == 11
+
+
+def test_show_tells_the_statement_and_where_it_is_kept(defined, tmp_path):
+    found = dict(rows(defined, "SHOW INGESTION o"))
+    assert found["statement"].startswith("CREATE INGESTION o AS\nINGEST INTO orders\nFROM KAFKA OPTIONS (")
+    assert found["kept in"] == str(tmp_path / "lake/.lakesql/ingestions/o.json")
+    [listed] = named(defined, "SHOW INGESTIONS")
+    assert (listed["name"], listed["target"], listed["topics"], listed["partitions"], listed["problem"]) == (
+        "o", "orders", "orders", 0, None,
+    )  # fmt: skip
+    rows(defined, "RUN INGESTION o")
+    [listed] = named(defined, "CALL show_ingestions()")
+    assert (listed["partitions"], listed["lag"]) == (2, 0)
+
+
+def test_create_alter_drop(defined):
+    with pytest.raises(SQLError, match="ingestion o exists"):
+        defined.execute(f"CREATE INGESTION o AS {ingest()}")
+    assert rows(defined, f"CREATE INGESTION IF NOT EXISTS o AS {ingest()}") == [("Ingestion o exists.",)]
+    defined.execute(f"CREATE OR REPLACE INGESTION o AS {ingest('other')}")
+    assert dict(rows(defined, "SHOW INGESTION o"))["target"].endswith("/lake/other")
+    defined.execute("ALTER INGESTION o SET OPTIONS ('topic.whitelist' = 'nix')")
+    assert "'topic.whitelist' = 'nix'" in dict(rows(defined, "SHOW INGESTION o"))["statement"]
+    assert "keeps rows and offsets" in rows(defined, "DROP INGESTION o")[0][0]
+    assert rows(defined, "DROP INGESTION IF EXISTS o") == [("There is no ingestion o.",)]
+    with pytest.raises(SQLError, match="there is no ingestion o"):
+        defined.execute("DROP INGESTION o")
+
+
+def test_the_definitions_are_no_tables(defined, tmp_path):
+    rows(defined, "RUN INGESTION o")
+    assert set(lakesql.connect(warehouse=tmp_path / "lake").tables) == {"orders"}
+
+
+def test_a_definition_that_cannot_be_read_is_listed_with_its_problem(defined, tmp_path):
+    (tmp_path / "lake/.lakesql/ingestions/x.json").write_text("{")
+    assert [(r["name"], r["problem"] is not None) for r in named(defined, "SHOW INGESTIONS")] == [
+        ("o", False),
+        ("x", True),
+    ]
+
+
+# ---------------------------------------------------------------- offsets
+
+
+def test_offsets_are_set_with_a_commit_that_says_what_is_skipped_and_read_again(defined, broker):
+    rows(defined, "RUN INGESTION o")
+    dry = named(defined, "CALL reset_ingestion_offsets(ingestion => 'o', offset => 'earliest', dry_run => true)")
+    assert [(m["before"], m["after"], m["reread"], m["commit"]) for m in dry] == [(5, 0, 5, None), (7, 0, 7, None)]
+    broker.add("orders", 0, [message(60), message(61)])
+    moved = named(defined, "ALTER INGESTION o SET OFFSETS (topic 'orders', 0 = latest, 1 = $1)", [2])
+    assert [(m["before"], m["after"], m["skipped"], m["reread"]) for m in moved] == [(5, 7, 2, 0), (7, 2, 0, 5)]
+    assert all(m["commit"] for m in moved)
+    assert [(r["low"], r["read"]) for r in named(defined, "RUN INGESTION o")] == [(7, 0), (2, 5)]
+    assert rows(defined, "SELECT count(*) FROM orders") == [(12,)]
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        ("0 = 99", "it has records from 0 to 5"),
+        ("5 = 1", "has no partition 5; it has 0 to 1"),
+        ("topic 'nix', 0 = 1", "topic nix does not exist"),
+        ("0 = timestamp 'soon'", "is no time"),
+    ],
+)
+def test_offsets_that_cannot_be_are_refused(defined, places, text):
+    rows(defined, "RUN INGESTION o")
+    before = rows(defined, "SELECT next FROM kafka_offsets('orders')")
+    with pytest.raises(SQLError, match=text):
+        defined.execute(f"ALTER INGESTION o SET OFFSETS ({places})")
+    assert rows(defined, "SELECT next FROM kafka_offsets('orders')") == before
+
+
+def test_a_state_goes_out_to_a_file_and_comes_back(defined, tmp_path):
+    rows(defined, "RUN INGESTION o")
+    file = str(tmp_path / "state.json")
+    rows(defined, "CALL export_ingestion_state(ingestion => 'o', file => $1)", [file])
+    rows(defined, "CALL reset_ingestion_offsets(ingestion => 'o', offset => '1', topic => 'orders', partition => 0)")
+    assert rows(defined, "SELECT next FROM kafka_offsets('orders')") == [(1,), (7,)]
+    moved = named(defined, "CALL import_ingestion_state(ingestion => 'o', file => $1)", [file])
+    assert [(m["before"], m["after"]) for m in moved] == [(1, 5), (7, 7)]
+    (tmp_path / "offsets.csv").write_text("topic,partition,offset\nnix,0,1\n")
+    with pytest.raises(SQLError, match="does not read nix; it reads orders"):
+        defined.execute("CALL import_ingestion_state(ingestion => 'o', file => $1)", [str(tmp_path / "offsets.csv")])
+
+
+def test_procedures_show_offsets_of_an_ingestion_or_a_table(defined, tmp_path):
+    rows(defined, "RUN INGESTION o")
+    of_ingestion = rows(defined, "CALL show_ingestion_offsets(ingestion => 'o')")
+    assert len(of_ingestion) == 2
+    assert rows(defined, "CALL show_ingestion_offsets(table => 'orders')") == of_ingestion
+    assert rows(defined, "CALL show_ingestion_offsets(path => $1)", [str(tmp_path / "lake/orders")]) == of_ingestion
+    with pytest.raises(SQLError, match="give ingestion =>"):
+        defined.execute("CALL show_ingestion_offsets()")
+
+
+# ---------------------------------------------------------------- table functions
+
+
+def test_lag_is_live_for_a_named_ingestion_and_as_planned_for_others(defined, broker):
+    rows(defined, "RUN INGESTION o")
+    rows(defined, ingest("other"))
+    broker.add("orders", 0, [message(60)])
+    assert rows(defined, "SELECT partition, lag, live FROM kafka_lag('orders')") == [(0, 1, True), (1, 0, True)]
+    assert rows(defined, "SELECT partition, lag, live FROM kafka_lag('other')") == [(0, 0, False), (1, 0, False)]
+    assert rows(defined, "SELECT lag, live FROM kafka_lag('other', brokers := 'h:1')") == [(1, True), (0, True)]
+
+
+def test_lag_says_what_retention_has_taken(defined, broker):
+    rows(defined, "RUN INGESTION o")
+    broker.add("orders", 0, [message(i) for i in range(60, 70)])
+    broker.starts[TopicPartition("orders", 0)] = 8
+    assert rows(defined, "SELECT lag, lost FROM kafka_lag('orders')") == [(7, 3), (0, 0)]
+
+
+def test_runs_are_the_commits_of_an_ingestion(defined, broker):
+    rows(defined, "RUN INGESTION o")
+    broker.add("orders", 0, [message(60)])
+    rows(defined, "RUN INGESTION o")
+    assert rows(defined, "SELECT ingestion, records FROM kafka_ingest_runs('orders') ORDER BY instant") == [
+        ("o", 12),
+        ("o", 1),
+    ]
+
+
+def test_offsets_of_brokers_and_a_look_into_a_topic(con):
+    assert rows(con, "SELECT topic, partition, latest FROM kafka_offsets('ord.*', brokers := 'h:1')") == [
+        ("orders", 0, 5),
+        ("orders", 1, 7),
+    ]
+    assert rows(con, "SELECT _partition, _offset, decode(_value)::JSON->>'id' FROM kafka_scan('orders', brokers := 'h:1', "
+                "partition := 1, start := 5, stop := 6)") == [(1, 5, "10")]  # fmt: skip
+    assert rows(con, "SELECT sum(id) FROM kafka_scan('orders', brokers := 'h:1', format := 'json')") == [(66,)]
+    assert rows(con, "SELECT count(*) FROM kafka_scan('orders', brokers := 'h:1', rows := 3)") == [(3,)]
+
+
+def test_table_functions_take_settings_of_the_client(con, broker):
+    rows(con, "FROM kafka_offsets('orders', brokers := 'h:1', options := MAP {'security.protocol': 'SSL'})")
+    assert broker.clients[-1]["security.protocol"] == "SSL"
+    with pytest.raises(LakeError, match=r"setting securty\.protocol is unknown"):
+        con.execute("FROM kafka_offsets('orders', brokers := 'h:1', options := MAP {'securty.protocol': 'SSL'})")
+    with pytest.raises(LakeError, match=r"give brokers := 'host:port'"):
+        con.execute("FROM kafka_scan('orders')")
+    with pytest.raises(LakeError, match="no topic that fits 'nix'"):
+        con.execute("FROM kafka_offsets('nix', brokers := 'h:1')")
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "text"),
+    [
+        (ingest(options="'kafka.brokers' = 'h:1', 'topic.whitlist' = 'orders'"), SQLError, "did you mean topic.whitelist"),
+        (ingest(options="'topic.whitelist' = 'orders'"), JobError, "kafka.brokers"),
+        (ingest(options=OPTIONS.replace("earliest", "first")), JobError, "bootstrap.with.offset"),
+        (ingest(options=OPTIONS + ", 'lakesql.into' = 'x'"), SQLError, "the statement itself says where rows go"),
+        (ingest(options=OPTIONS + ", 'sasl.password' = '${env:LAKESQL_NOT_THERE}'"), JobError, "variable LAKESQL_NOT_THERE"),
+        (ingest(rest="FORMAT JSON (COLOMNS 'a INT')"), SQLError, "FORMAT has no option COLOMNS"),
+        (ingest(rest="FORMAT AVRO"), JobError, "lakesql.wire"),
+        (ingest(rest="FORMAT JSON TBLPROPERTIES (primarykey = 'id')"), SQLError, "did you mean primaryKey"),
+        (ingest(rest="FORMAT JSON AS SELECT nix FROM kafka"), LakeError, "nix"),
+        (ingest("\"a/b\"", rest="FORMAT RAW TBLPROPERTIES (type = 'x')"), LakeError, "type"),
+        (f"CREATE INGESTION o AS {ingest(options=OPTIONS + ', job.name = x')}", SQLError, "contradicts its name"),
+        ("RUN INGESTION o", SQLError, "there is no ingestion o"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_before_anything_is_stored(con, tmp_path, monkeypatch, sql, kind, text):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=text):
+        con.execute(sql)
+    assert not con.tables
+
+
+def test_a_name_that_is_taken_is_refused_before_the_run(con, tmp_path):
+    con.execute("CREATE TABLE orders (a INT)")
+    with pytest.raises(TableError, match="has a table of this name"):
+        con.execute(ingest())
+    (tmp_path / "lake" / "full").mkdir(parents=True)
+    (tmp_path / "lake" / "full" / "x").write_text("")
+    with pytest.raises(TableError, match="is not empty and holds no Hudi table"):
+        con.execute(ingest("full"))
+
+
+def test_brokers_that_do_not_answer_are_an_error_without_the_password(con, monkeypatch):
+    def fails(settings, **_):
+        raise IngestError(f"no answer, logged in with {settings['sasl.password']}")
+
+    monkeypatch.setattr(kafka, "open_client", fails)
+    with pytest.raises(IngestError, match=r"logged in with \*\*\*$"):
+        con.execute(ingest(options=OPTIONS + ", 'sasl.password' = 'geheim-xyz'"))
+
+
+def test_a_password_is_kept_plainly_only_with_a_word_about_it(con, monkeypatch):
+    monkeypatch.setenv("KAFKA_PW", "geheim-xyz")
+    sql = "CREATE INGESTION {} AS " + ingest(options=OPTIONS + ", 'sasl.password' = '{}'")
+    assert "stored in plain text" not in rows(con, sql.format("a", "${env:KAFKA_PW}"))[0][0]
+    assert "sasl.password: stored in plain text in " in rows(con, sql.format("b", "geheim-xyz"))[0][0]
+    for name in "ab":
+        assert "geheim-xyz" not in str(rows(con, f"SHOW INGESTION {name}"))
+    assert dict(rows(con, "SHOW INGESTION a"))["options: sasl.password"] == "${env:KAFKA_PW}"
+
+
+@pytest.mark.usefixtures("defined")
+def test_a_read_only_connection_plans_and_shows_but_changes_nothing(tmp_path):
+    with lakesql.connect(warehouse=tmp_path / "lake", read_only=True) as con:
+        assert len(rows(con, "EXPLAIN RUN INGESTION o")) == 2
+        assert rows(con, "SHOW INGESTION o")
+        for sql in (ingest(), "RUN INGESTION o", "DROP INGESTION o", f"CREATE INGESTION p AS {ingest()}",
+                    "ALTER INGESTION o SET OFFSETS (0 = 1)", "ALTER INGESTION o SET OPTIONS (a.b = 1)",
+                    "CALL reset_ingestion_offsets(ingestion => 'o', offset => 'latest')"):  # fmt: skip
+            with pytest.raises(TableError, match="read-only"):
+                con.execute(sql)
+
+
+def test_no_ingest_within_a_transaction(con):
+    con.execute("BEGIN")
+    with pytest.raises(SQLError, match="inside a transaction"):
+        con.execute(ingest())
