@@ -1,6 +1,6 @@
 """The real parts of a run: the client, the targets, the decoders and the limits that a job asks for."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from threading import Lock, Semaphore
 from typing import cast
@@ -37,13 +37,8 @@ def assemble(job: Job, con: duckdb.DuckDBPyConnection) -> Parts:
 
 def _sink(con: duckdb.DuckDBPyConnection, job: Job, path: str, of: tuple[str, ...]) -> Sink:
     if job.target.kind == "files":
-        return FileSink(job, path, lambda topic: _options(job, topic))
+        return FileSink(job, path)
     return HudiSink(con, job, path, of)
-
-
-def _options(job: Job, topic: str) -> Mapping[str, str]:
-    """The settings of a topic's files: those of the job, and what is said for the topic alone."""
-    return {**job.target.options, **topics.settings_of(job, topic)}
 
 
 class _Decoders:
