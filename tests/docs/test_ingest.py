@@ -1,4 +1,4 @@
-"""`docs/ingest/README.md`: its blocks run in order against the broker that they start, and show every statement there is."""
+"""`docs/ingest/README.md`: its blocks run in order against a mock cluster, and show every statement there is."""
 
 import re
 from pathlib import Path
@@ -14,22 +14,23 @@ from lakesql.sql.kafka_functions import KAFKA_FUNCTIONS
 from lakesql.sql.lexer import split
 from lakesql.sql.parse_ingest import FORMATS, OUTPUTS
 from lakesql.sql.statements import parse
+from tests.kafka.mock import MockCluster
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ingest" / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
 
 
-def test_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_kafka: MockCluster) -> None:
     monkeypatch.chdir(tmp_path)
+    mock_kafka.create("orders", 4)
     scope: dict[str, object] = {}
     with lakesql.connect(warehouse=tmp_path / "lake") as con:
-        scope["con"] = con
         for language, body in BLOCKS:
+            body = body.replace("127.0.0.1:9092", mock_kafka.brokers)
             if language == "python":
                 exec(body, scope)
             else:
-                text = body.replace("127.0.0.1:9092", str(scope["brokers"]))
-                for piece in split(text):
+                for piece in split(body):
                     con.execute(piece.text)
                     if piece.text.strip() == "RUN INGESTION orders_in":
                         assert sum(row[5] for row in con.fetchall()) == 1000
