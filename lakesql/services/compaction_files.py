@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakesql.errors import FormatError, TableError
+from lakesql.errors import FileGone, FormatError, TableError
 from lakesql.format import log
 from lakesql.format.avro import with_meta_fields
 from lakesql.format.files import FileSlice, base_file_name
@@ -189,7 +189,14 @@ def log_facts(state: TableState, view: View, one: FileSlice) -> LogFacts:
     blocks = records = corrupt = rollbacks = 0
     for file in one.logs:
         where = f"{state.path}/{file.path}"
-        for block in log.scan_blocks(state.storage.read(file.path), where):
+        try:
+            data = state.storage.read(file.path)
+        except FileNotFoundError as error:
+            raise FileGone(
+                f"{where}: the log file is gone; it was cleaned or rolled back meanwhile. Nothing was committed. Run the "
+                "compaction again."
+            ) from error
+        for block in log.scan_blocks(data, where):
             blocks += 1
             corrupt += block.kind == log.CORRUPT
             rollbacks += block.kind == log.COMMAND

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import dialect
-from lakesql.sql.merge_names import EVOLVE
 from lakesql.sql.nodes import Insert, Merge
 from lakesql.sql.session import Session
 from lakesql.table.state import TableState
+from lakesql.write.names_of_settings import EVOLVE
 
 RECONCILE = "hoodie.datasource.write.reconcile.schema"
 

@@ -16,7 +16,6 @@ from lakesql.errors import SQLError, Unsupported
 from lakesql.sql.nodes import Merge
 from lakesql.table.names import quote
 
-EVOLVE = "lakesql.schema.evolve"
 """The setting that lets a MERGE or INSERT add columns."""
 
 _EQUAL = (exp.EQ, exp.NullSafeEQ)
