@@ -245,7 +245,7 @@ def test_calls_that_write_run_the_services_that_are_due_and_try_again(
     for n in range(3):
         upsert(state, ("a", "x", n, n))
     if call == "repair_deduplicate":
-        put(state, ("a", "x", 9, 9), operation="insert")
+        put(state, values(("a", "x", 9, 9)), operation="insert")
         call = "repair_deduplicate('t', 'city=x', dry_run => false)"
     tries = []
     writes = {m: m.write for m in (repair, tables)}
