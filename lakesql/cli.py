@@ -32,6 +32,7 @@ from lakesql.services.adaptive_settings import BUDGET, PERIOD, READ_AMPLIFICATIO
 from lakesql.services.clean_settings import RETAINED_COMMITS
 from lakesql.services.cleaning import clean, preview
 from lakesql.services.compaction_plan import ADAPTIVE
+from lakesql.services.spelling import require_all_known
 from lakesql.shell import batch, interactive, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
@@ -41,7 +42,7 @@ from lakesql.table.state import load
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "demo")
+_COMMANDS = ("run", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "archive", "demo")
 
 
 class Format(StrEnum):
@@ -102,6 +103,10 @@ Output = Annotated[Format, typer.Option("--format", help="How results are writte
 MaxRows = Annotated[int, typer.Option("--maxrows", min=0, help="How many rows a table shows; 0: all.")]
 Database = Annotated[
     str, typer.Argument(metavar="DATABASE", help="DuckDB file of your other tables and views; without it, memory.")
+]
+Partitions = Annotated[list[str] | None, typer.Option("--partition", help="Only this partition path; may be repeated.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of Hudi; may be repeated.")
 ]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Change neither the database nor a table.")]
 
@@ -224,10 +229,11 @@ def clean_command(
     every: Annotated[str | None, typer.Option(metavar="10m", help="Clean again and again, so far apart.")] = None,
     retain_commits: Annotated[int | None, typer.Option(min=1, help="Commits whose states stay readable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
+    set_: Settings = None,
 ) -> None:
     """Remove files that no retained state of a table needs."""
     storage = open_storage(path)
-    given = {} if retain_commits is None else {RETAINED_COMMITS: str(retain_commits)}
+    given = _settings(set_) | ({} if retain_commits is None else {RETAINED_COMMITS: str(retain_commits)})
 
     def work() -> str:
         state = load(storage)
@@ -241,6 +247,32 @@ def clean_command(
             kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
             lines.append(f"{one.instant}: {one.files_deleted} files removed{kept}.")
         return "\n".join(lines or ["Nothing to remove."])
+
+    keep(work, typer.echo, None if every is None else seconds_of(every))
+
+
+def _settings(given: list[str] | None) -> dict[str, str]:
+    """The settings of `--set`; LakeError for one that is not KEY=VALUE, or misspelt."""
+    wrong = next((text for text in given or () if "=" not in text), None)
+    if wrong is not None:
+        raise LakeError(f"--set {wrong}: write KEY=VALUE.")
+    found = {key.strip(): value.strip() for key, _, value in (text.partition("=") for text in given or ())}
+    require_all_known(found, "--set")
+    return found
+
+
+@app.command("archive")
+def archive_command(
+    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
+    every: Annotated[str | None, typer.Option(metavar="10m", help="Archive again and again, so far apart.")] = None,
+    set_: Settings = None,
+) -> None:
+    """Move old instants of a table from its active timeline to the archive, when there are too many."""
+    table, settings = open_table(path), _settings(set_)
+
+    def work() -> str:
+        moved = table.archive(**settings)
+        return f"{len(moved)} instants archived, {moved[0]} to {moved[-1]}." if moved else "Nothing to archive."
 
     keep(work, typer.echo, None if every is None else seconds_of(every))
 
@@ -265,7 +297,7 @@ def compact(
     schedule_only: Annotated[bool, typer.Option("--schedule-only", help="Leave a plan, run nothing.")] = False,
     run_only: Annotated[bool, typer.Option("--run-only", help="Run what is planned, plan nothing.")] = False,
     logs: Annotated[bool, typer.Option("--logs", help="Merge log blocks with each other only.")] = False,
-    partition: Annotated[list[str] | None, typer.Option(help="Only this partition path; may be repeated.")] = None,
+    partition: Partitions = None,
     adaptive: Annotated[bool, typer.Option("--adaptive", help="Decide each round by targets, and say why.")] = False,
     target_read_amplification: Annotated[
         float | None, typer.Option(metavar="X", help="A snapshot reads at most X times the base files; adaptive.")
@@ -274,7 +306,7 @@ def compact(
         str | None, typer.Option(metavar="SPAN", help="Age of the read-optimized view, e.g. '15 minutes'; adaptive.")
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Share of time compaction may take, e.g. 0.3; adaptive.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of Hudi.")] = None,
+    set_: Settings = None,
 ) -> None:
     """Fold the logs of a table into its base files, beside its writers, who need not wait."""
     wanted = {READ_AMPLIFICATION: target_read_amplification, STALENESS: target_staleness, BUDGET: budget}
@@ -283,12 +315,9 @@ def compact(
         raise LakeError("targets and a budget are for adaptive compaction; add --adaptive.")
     if adaptive and logs:
         raise LakeError("--adaptive and --logs exclude each other; adaptive compaction merges logs where that helps.")
-    wrong = [s for s in set_ or () if "=" not in s]
-    if wrong or (schedule_only and run_only):
-        raise LakeError(
-            f"--set {wrong[0]}: write KEY=VALUE." if wrong else "--schedule-only and --run-only exclude each other."
-        )
-    settings: dict[str, Any] = {k.strip(): v.strip() for k, _, v in (s.partition("=") for s in set_ or ())} | targets
+    if schedule_only and run_only:
+        raise LakeError("--schedule-only and --run-only exclude each other.")
+    settings: dict[str, Any] = _settings(set_) | targets
     pause = None if every is None else seconds_of(every)
     if adaptive and pause is not None:
         settings[PERIOD] = f"{pause} seconds"
@@ -321,15 +350,19 @@ def cluster(
     every: Annotated[
         str | None, typer.Option(metavar="10m", help="Look again, so far apart, and cluster after enough writes.")
     ] = None,
+    partition: Partitions = None,
+    set_: Settings = None,
 ) -> None:
     """Make few sorted file groups of many small ones, once or from time to time beside the writers."""
     table = open_table(path)
     columns = [name.strip() for name in order.split(",") if name.strip()]
+    settings: dict[str, Any] = _settings(set_)
 
     def work() -> str:
-        if every is not None and not clustering.due_apart(table.state):
+        if every is not None and not clustering.due_apart(table.state, settings):
             return "Too few writes since the last clustering."
-        return "\n".join(map(clustering.sentence, table.cluster(columns, strategy))) or "Nothing to cluster."
+        done = table.cluster(columns, strategy, partition, **settings)
+        return "\n".join(map(clustering.sentence, done)) or "Nothing to cluster."
 
     keep(work, typer.echo, None if every is None else seconds_of(every))
 

@@ -4,6 +4,7 @@
     |-- FormatError           bytes on storage are not what the Hudi format prescribes
     |-- Unsupported           a feature we know of and do not do; raised before the first byte is written
     |-- TableError            the table, its schema, its data or the rows given do not fit the request
+    |   `-- FileGone          a file went while it was about to be read, as a clean beside does; run it again
     |-- SQLError              a statement is malformed or refers to something unknown
     |-- CommitConflict        surely not committed; nothing was changed, a retry is safe
     |   `-- IngestConflict    another run of the same ingestion moved its offsets first
@@ -33,6 +34,10 @@ class Unsupported(LakeError):
 
 class TableError(LakeError):
     """The table, its schema, its data or the rows given do not fit the request."""
+
+
+class FileGone(TableError):
+    """A file that was there went before it was read: cleaned, archived or rolled back meanwhile. A retry is safe."""
 
 
 class SQLError(LakeError):

@@ -26,10 +26,13 @@ from lakesql.services.compaction_files import Progress
 from lakesql.services.compaction_plan import STRATEGY
 from lakesql.services.compaction_result import CompactionResult
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
+from lakesql.services.partitions import named
 from lakesql.services.restore import Restored, restore
 from lakesql.services.rollback import RolledBack, rollback
+from lakesql.services.spelling import require_all_known
 from lakesql.storage import Storage, open_storage
 from lakesql.table import inspect, live, state
+from lakesql.table.candidates import for_people
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
@@ -38,7 +41,7 @@ from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
 from lakesql.write import WriteResult, create, retried, with_attempts, write
 from lakesql.write.clock import system_clock
-from lakesql.write.columns import RECONCILE
+from lakesql.write.names_of_settings import RECONCILE
 from lakesql.write.settings import parse_settings
 
 _IN_A_CONDITION = (
@@ -190,8 +193,9 @@ class Table:
         except _IN_A_CONDITION as error:
             if where is None:
                 raise
-            text = str(error).split("\n\nLINE ")[0].strip().removesuffix("!")
-            raise SQLError(f"{self.path}: condition {where!r}: {text}. Correct the condition.") from error
+            text = for_people(str(error).split("\n\nLINE ")[0].strip(), self.schema.names).rstrip("!.")
+            end = "" if text.endswith("?") else "."
+            raise SQLError(f"{self.path}: condition {where!r}: {text}{end} Correct the condition.") from error
 
     def upsert(self, data: Rows, **settings: str) -> WriteResult:
         """Insert rows with new keys, update rows whose key is there; late rows are ignored on event-time tables.
@@ -228,12 +232,14 @@ class Table:
                 cur.execute(f"DESCRIBE {rows}").fetchall()
                 return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
 
+        require_all_known(settings)
         limits = parse_settings(settings)
         with live.kept():
             result = with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
         return self._maintained(result, settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
+        require_all_known(settings)
         cur = self._con.cursor()
         now = self.state
         with registered(cur, data) as name:
@@ -252,26 +258,31 @@ class Table:
         return replace(result, notes=(*result.notes, *notes))
 
     def cluster(
-        self, order: Sequence[str] = (), strategy: str | None = None, **settings: str
+        self,
+        order: Sequence[str] = (),
+        strategy: str | None = None,
+        partitions: Sequence[str] | None = None,
+        **settings: str,
     ) -> list[ClusteringResult]:
         """Make few file groups of many small ones, sorted by the columns `order`; the rows stay the same.
 
-        `strategy`: 'linear', 'z-order' or 'hilbert'; `settings` have Hudi's names. Plans a clustering and runs it, and what
-        else is pending. [] when there is nothing to do.
+        `strategy`: 'linear', 'z-order' or 'hilbert'; `partitions`: plan for these partition paths alone; `settings` have
+        Hudi's names. Plans a clustering and runs it, and what else is pending. [] when there is nothing to do.
         """
         if not isinstance(order, list | tuple) or not all(isinstance(name, str) for name in order):
             raise SQLError(f"{self.path}: order={order!r}: give a list of columns.")
         given = {clustering.SORT_COLUMNS: ",".join(order)} if order else {}
         given |= {clustering.LAYOUT: strategy} if strategy is not None else {}
+        given |= clustering.of_partitions(named(self.state, partitions))
         cur = self._con.cursor()
         make_utc(cur)
-        return clustering.cluster(cur, self._storage, {**self.properties, **settings, **given})
+        return clustering.cluster(cur, self._storage, {**self._with_own(settings), **given})
 
     def expire_partitions(self, **settings: str) -> tuple[str, ...]:
         """Drop the partitions whose time is over (`hoodie.partition.ttl.*`); their paths."""
         cur = self._con.cursor()
         make_utc(cur)
-        return ttl.run(cur, self._storage, {**self.properties, **settings})[0]
+        return ttl.run(cur, self._storage, self._with_own(settings))[0]
 
     def freshness(self) -> Freshness:
         """How far the read-optimized view lags behind the snapshot, now."""
@@ -350,6 +361,7 @@ class Table:
         return restore(self._storage, self._with_own(settings), savepoint)
 
     def _with_own(self, settings: Mapping[str, str]) -> dict[str, str]:
+        require_all_known(settings)
         return {**self.state.config.properties, **settings}
 
     def timeline(self, archived: bool = False) -> pa.Table:

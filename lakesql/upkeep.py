@@ -1,15 +1,18 @@
 """A table service as a process of its own beside the writers: once, or again and again until it is stopped.
 
-A conflict with a writer or with another runner is waited out. Once a round has worked, any later failure of a table or
-its storage is said and the next round tries again; a failure of the first round ends the process, since it will not
-heal. Ctrl-C and the SIGTERM of a process manager end it between two steps of the service, whose own clean-up runs.
+A conflict with a writer or with another runner is waited out, and so is a file that a clean beside took. Once a round
+has worked, any later failure of a table or its storage is said and the next round tries again; a failure of the first
+round ends the process, since it will not heal. Ctrl-C and the SIGTERM of a process manager end it between two steps of
+the service, whose own clean-up runs.
 """
 
 import signal
 import time
 from collections.abc import Callable
 
-from lakesql.errors import CommitConflict, LakeError
+import duckdb
+
+from lakesql.errors import CommitConflict, FileGone, LakeError
 from lakesql.write.values import duration
 
 WAIT_S = 5.0
@@ -44,13 +47,14 @@ def keep(
             try:
                 say(str(work()))
                 rounds, waits = rounds + 1, 0
-            except CommitConflict as conflict:
+            except (CommitConflict, FileGone) as conflict:
                 waits += 1
-                if every_s is None and waits > ONCE_WAITS:
+                heals = isinstance(conflict, CommitConflict) or rounds > 0  # a file may be gone for good
+                if waits > ONCE_WAITS and not (heals and every_s is not None):
                     raise
                 pause = WAIT_S if every_s is None else min(WAIT_S, every_s)
                 say(f"Waiting: {conflict}")
-            except (LakeError, OSError) as error:
+            except (LakeError, OSError, duckdb.Error) as error:
                 if not rounds:
                     raise
                 say(f"This round failed, the next one tries again: {error}")

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.compaction`: the simulation of all patterns and strategies; `--real`: the cost model against runs.
+"""`python -m benchmarks.compaction`: the simulation of all patterns and strategies; `--real`: the cost model against
+runs; `--speed`: compaction against the Copy-on-Write upsert of the same rows.
 
 The report (Markdown and CSV) goes to benchmarks/report/ and the tables to the terminal. Exit code 1 when a fixed strategy
-dominates an adaptive one, or when a prediction is off by more than the tolerance.
+dominates an adaptive one, when a prediction is off by more than the tolerance, or compaction is slower than its goal.
 """
 
 import argparse
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.compaction import real
+from benchmarks.compaction import real, speed
 from benchmarks.compaction.patterns import PATTERNS
 from benchmarks.compaction.report import Outcomes, curves_csv, failures, markdown, points_csv
 from benchmarks.compaction.strategies import ADAPTIVE, FIXED, adaptive
@@ -36,7 +37,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--real", action="store_true", help="check the cost model against real tables")
     parser.add_argument("--rows", type=int, default=real.ROWS, help="with --real: rows per file group")
-    parser.add_argument("--runs", type=int, default=real.RUNS, help="with --real: how often each figure is measured")
+    parser.add_argument(
+        "--runs", type=int, default=real.RUNS, help="with --real and --speed: how often each figure is measured"
+    )
+    parser.add_argument(
+        "--speed", action="store_true", help="compaction against the Copy-on-Write upsert of the same rows"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="with --speed: share of the rows that the tables have")
     args = parser.parse_args()
     chosen = args.patterns.split(",")
     if not set(chosen) <= set(PATTERNS):
@@ -45,6 +52,9 @@ def main() -> None:
     if args.real:
         text, wrong = real.checked(args.rows, args.runs)
         (REPORT / "compaction-real.md").write_text(text)
+    elif args.speed:
+        text, wrong = speed.checked(args.scale, args.runs)
+        (REPORT / "compaction-speed.md").write_text(text)
     else:
         results = simulated(chosen, args.seed)
         about = (

@@ -18,7 +18,8 @@ from lakesql.ingest.plan import plan_run
 from lakesql.ingest.run import Parts, targets
 from lakesql.storage import open_storage
 from lakesql.table.state import PROPERTIES, load_head
-from lakesql.write.table_options import SYNONYMS, new_table_options
+from lakesql.write.names_of_settings import SYNONYMS
+from lakesql.write.table_options import new_table_options
 
 
 def assemble(job: Job, con: duckdb.DuckDBPyConnection) -> Parts:

@@ -17,8 +17,9 @@ from lakesql.storage import Storage
 from lakesql.table.names import literal, quote
 from lakesql.table.state import PROPERTIES, TableState
 from lakesql.write import create
-from lakesql.write.columns import EVOLVE, RECONCILE, storable, with_new
-from lakesql.write.table_options import SYNONYMS, new_table_options
+from lakesql.write.columns import storable, with_new
+from lakesql.write.names_of_settings import EVOLVE, RECONCILE, SYNONYMS
+from lakesql.write.table_options import new_table_options
 
 APPEND_OFFSETS = "hoodie.streamer.source.kafka.append.offsets"
 ENVELOPE = "lakesql.envelope"

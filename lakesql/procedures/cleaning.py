@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakesql.errors import SQLError
 from lakesql.format.timeline import COMPLETED, REQUESTED, WRITE_ACTIONS, Instant, instant_file_name
 from lakesql.procedures.declare import LIMIT, Call, Parameter, Procedure, Rows, columns
+from lakesql.procedures.options import OPTIONS, options_of
 from lakesql.services import archiving, clean_settings, cleaning
 from lakesql.table.archive import Archived
 from lakesql.table.state import TableState
@@ -26,7 +27,8 @@ _ARGUMENTS = {
 
 def _run_clean(call: Call) -> Rows:
     given = {name: str(call[a]) for a, name in _ARGUMENTS.items() if call[a] is not None}
-    settings = _settings(call) | given
+    own = call.state().config.properties
+    settings = {**own, **call.settings, **options_of(call["options"], "run_clean"), **given}
     triggered = call["trigger_strategy"] is not None or call["trigger_max_commits"] is not None
     for done in cleaning.clean(
         call.storage, settings, call.clock, plan=bool(call["schedule_in_line"]), only_due=triggered
@@ -39,18 +41,6 @@ def _run_clean(call: Call) -> Rows:
             "bootstrap_part_metadata": None,
             "version": done.metadata["version"],
         }
-
-
-def _settings(call: Call) -> dict[str, str]:
-    """The table's and session's settings, and those of the argument `options`: 'key=value,key=value'."""
-    settings = {**call.state().config.properties, **call.settings}
-    for pair in (call["options"] or "").split(","):
-        key, sign, value = pair.partition("=")
-        if pair.strip() and not sign:
-            raise SQLError(f"CALL run_clean: options => {pair.strip()!r}: give 'key=value,key=value'.")
-        if pair.strip():
-            settings[key.strip()] = value.strip()
-    return settings
 
 
 def _cleans(call: Call) -> Iterator[tuple[Instant, str | None, Mapping[str, Any]]]:
@@ -277,7 +267,7 @@ PROCEDURES = (
             Parameter("file_versions_retained", "BIGINT", None, "versions that stay per file group"),
             Parameter("trigger_strategy", "VARCHAR", None, "NUM_COMMITS"),
             Parameter("trigger_max_commits", "BIGINT", None, "clean only after so many commits"),
-            Parameter("options", "VARCHAR", None, "further settings: key=value,key=value"),
+            OPTIONS,
         ),
         writes=True,
     ),

@@ -6,8 +6,11 @@ import duckdb
 
 from lakesql.errors import SQLError
 from lakesql.procedures.declare import Call, Parameter, Procedure, Rows, columns
+from lakesql.procedures.options import OPTIONS, options_of
+from lakesql.procedures.shape import chosen
 from lakesql.services import clustering, ttl
 from lakesql.services.clustering_plan import FILTER_MODE, LAYOUT, PARTITIONS, PATTERN, SELECTED, SORT_COLUMNS, layout_of
+from lakesql.services.partitions import named
 from lakesql.table import read
 from lakesql.table.names import quote
 from lakesql.table.state import TableState
@@ -18,12 +21,13 @@ _INVOLVED = Parameter("show_involved_partition", "BOOLEAN", False, "name the par
 
 
 def _run_clustering(call: Call) -> Rows:
-    settings = {**call.settings, **_options(call["options"], "run_clustering")}
+    settings = {**call.settings, **options_of(call["options"], "run_clustering")}
     if call["order"] is not None:
         settings[SORT_COLUMNS] = call["order"]
     if call["order_strategy"] is not None:
         settings[LAYOUT] = _layout(call["order_strategy"])
     selected = call["selected_partitions"]
+    named(call.state(), None if selected is None else chosen(selected))
     if call["predicate"] is not None:
         selected = ",".join(_matching(call, call.state(), call["predicate"]))
         if not selected:
@@ -32,15 +36,15 @@ def _run_clustering(call: Call) -> Rows:
         settings |= {FILTER_MODE: SELECTED, PARTITIONS: selected}
     elif call["partition_regex_pattern"] is not None:
         settings[PATTERN] = call["partition_regex_pattern"]
-    operation, chosen = _asked(call)
+    operation, plans = _asked(call)
     if operation != "execute" and (instant := clustering.schedule(call.storage, settings, call.clock)):
-        chosen = [instant]
+        plans = [instant]
     if operation != "schedule":
-        for instant in chosen:
+        for instant in plans:
             clustering.run(call.con, call.storage, settings, instant, call.clock)
-    elif not chosen:
+    elif not plans:
         return []
-    return _rows(call, call.state(), frozenset(chosen))
+    return _rows(call, call.state(), frozenset(plans))
 
 
 def _asked(call: Call) -> tuple[str, list[str]]:
@@ -67,22 +71,6 @@ def _layout(text: str) -> str:
         return layout_of(text)
     except ValueError as error:
         raise SQLError(f"CALL run_clustering: order_strategy => '{text}': {error}.") from error
-
-
-def _options(text: str | None, procedure: str) -> dict[str, str]:
-    """`key=value, key2=value2` as a mapping; a comma in a value is kept where no key follows it."""
-    found: dict[str, str] = {}
-    last = ""
-    for piece in (text or "").split(","):
-        key, equals, value = piece.partition("=")
-        if equals:
-            last = key.strip()
-            found[last] = value.strip()
-        elif last:
-            found[last] += f",{piece}"
-        elif piece.strip():
-            raise SQLError(f"CALL {procedure}: options => '{text}': give key=value, separated by commas.")
-    return found
 
 
 def _matching(call: Call, state: TableState, predicate: str) -> list[str]:
@@ -127,7 +115,7 @@ def _run_ttl(call: Call) -> Rows:
         settings[ttl.STRATEGY] = call["ttl_policy"]
     if call["retain_days"] is not None:
         settings[ttl.DAYS] = str(call["retain_days"])
-    settings |= _options(call["options"], "run_ttl")
+    settings |= options_of(call["options"], "run_ttl")
     partitions, _ = ttl.run(call.con, call.storage, settings, call.clock)
     return [{"deleted_partitions": p} for p in partitions]
 
@@ -144,7 +132,7 @@ PROCEDURES = (
             _INVOLVED,
             Parameter("op", "VARCHAR", None, "schedule, execute or scheduleAndExecute"),
             Parameter("order_strategy", "VARCHAR", None, "linear, z-order or hilbert"),
-            Parameter("options", "VARCHAR", None, "further settings, key=value separated by commas"),
+            OPTIONS,
             Parameter("instants", "VARCHAR", None, "the pending plans to run, separated by commas"),
             Parameter("selected_partitions", "VARCHAR", None, "partition paths, separated by commas"),
             Parameter("partition_regex_pattern", "VARCHAR", None, "a pattern that the partition path must match"),
@@ -167,7 +155,7 @@ PROCEDURES = (
         (
             Parameter("ttl_policy", "VARCHAR", None, "KEEP_BY_TIME or KEEP_BY_CREATION_TIME"),
             Parameter("retain_days", "INTEGER", None, "how many days a partition is kept"),
-            Parameter("options", "VARCHAR", None, "further settings, key=value separated by commas"),
+            OPTIONS,
         ),
         writes=True,
     ),

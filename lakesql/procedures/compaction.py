@@ -2,6 +2,7 @@
 
 from lakesql.errors import SQLError
 from lakesql.procedures.declare import PATH, TABLE, Call, Parameter, Procedure, Rows, columns
+from lakesql.procedures.options import OPTIONS, options_of
 from lakesql.services.compaction import asks_trigger, compact, run, schedule, show
 from lakesql.services.compaction_result import CompactionResult
 
@@ -17,7 +18,7 @@ def _run(call: Call) -> Rows:
     instants = _instants(call)
     if instants is not None and op == _SCHEDULE:
         raise SQLError("CALL run_compaction: op => 'schedule' draws a new instant; leave timestamp and instants out.")
-    given = _options(call["options"])
+    given = options_of(call["options"], "run_compaction")
     settings = {**call.settings, **given}
     limit = call["limit"]
     if instants is not None or op == _EXECUTE:
@@ -34,18 +35,6 @@ def _instants(call: Call) -> list[str] | None:
     named = [str(call["timestamp"])] if call["timestamp"] is not None else []
     named += [t.strip() for t in (call["instants"] or "").split(",") if t.strip()]
     return named or None
-
-
-def _options(text: str | None) -> dict[str, str]:
-    """Settings written as `key=value,key=value`."""
-    given: dict[str, str] = {}
-    for part in (text or "").split(","):
-        key, equals, value = part.partition("=")
-        if part.strip() and not equals:
-            raise SQLError(f"CALL run_compaction: options => {text!r}: write key=value, several with commas between.")
-        if equals:
-            given[key.strip()] = value.strip()
-    return given
 
 
 def _rows(call: Call, done: CompactionResult) -> Rows:
@@ -71,7 +60,7 @@ PROCEDURES = (
             TABLE,
             PATH,
             Parameter("timestamp", "BIGINT", None, "run this pending compaction"),
-            Parameter("options", "VARCHAR", None, "settings of this call, key=value with commas between"),
+            OPTIONS,
             Parameter("instants", "VARCHAR", None, "run these pending compactions, with commas between"),
             Parameter("limit", "BIGINT", None, "with op execute: at most so many pending compactions"),
         ),

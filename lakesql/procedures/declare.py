@@ -48,6 +48,8 @@ class Call:
     settings: Mapping[str, str]
     resolve: Callable[[str], Storage]
     """The storage of a table by name or path. TableError when there is none."""
+    settings_of: Callable[[Storage], Mapping[str, str]]
+    """The settings of a table's services: what the table stores, then those of the connection."""
     clock: Clock = system_clock
     table: Storage | None = None
     user: duckdb.DuckDBPyConnection | None = None

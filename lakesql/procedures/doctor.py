@@ -70,12 +70,24 @@ def examine(con: duckdb.DuckDBPyConnection, storage: Storage, clock: Clock = sys
         return [Finding(ERROR, "properties", str(error), mend if "hoodie.properties" in str(error) else "")]
     patient = Patient(state, con, clock)
     found: list[Finding] = []
+    stopped: dict[str, list[str]] = {}
     for name, check in CHECKS.items():
         try:
             found += check(patient)
         except (LakeError, OSError, duckdb.Error) as error:
-            found.append(Finding(ERROR, name, f"The check did not finish: {str(error).splitlines()[0]}"))
+            stopped.setdefault(str(error).splitlines()[0], []).append(name)
+    found += _unfinished(stopped, found)
     return sorted(found, key=lambda one: (ERROR, WARNING, NOTE).index(one.severity))
+
+
+def _unfinished(stopped: dict[str, list[str]], found: list[Finding]) -> Iterator[Finding]:
+    """Each reason why checks stopped, once; a note when it is a finding of its own already."""
+    for reason, names in stopped.items():
+        if any(reason in one.what for one in found):
+            yield Finding(NOTE, names[0], f"Not checked until that is mended: {', '.join(names)}.")
+        else:
+            rest = f" Nor did: {', '.join(names[1:])}." if len(names) > 1 else ""
+            yield Finding(ERROR, names[0], f"The check did not finish: {reason}{rest}")
 
 
 # ---------------------------------------------------------------- timeline

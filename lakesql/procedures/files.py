@@ -21,6 +21,7 @@ from lakesql.write.retry import locked
 from lakesql.write.settings import parse_settings
 
 _UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
+_REMOVERS = ("clean", "rollback", "restore")
 
 
 def _path_detail(call: Call) -> Rows:
@@ -86,12 +87,12 @@ def _file_status(call: Call) -> Rows:
             "full_path": state.storage.data_path(there[0].path),
         }
         return
-    gone = _remover_of(state, name)
+    gone, timeline = _remover_of(state, name)
     yield {
         "status": "deleted" if gone else "unknown",
         "action": gone.action if gone else "",
         "instant": gone.requested if gone else "",
-        "timeline": "active" if gone else "",
+        "timeline": timeline,
         "full_path": "",
     }
 
@@ -106,16 +107,23 @@ def _writer_of(state: TableState, name: str) -> Instant | None:
     return None
 
 
-def _remover_of(state: TableState, name: str) -> Instant | None:
-    """The newest clean, rollback or restore that says it deleted the file."""
-    done = [i for i in state.timeline.instants if i.is_completed and i.action in ("clean", "rollback", "restore")]
+def _remover_of(state: TableState, name: str) -> tuple[Instant | None, str]:
+    """The newest clean, rollback or restore that says it deleted the file, and which timeline it is on."""
+    done = [i for i in state.timeline.instants if i.is_completed and i.action in _REMOVERS]
     for instant in sorted(done, key=lambda i: i.requested, reverse=True):
-        record = state.plan(instant, instant.file_name)
-        nested = record.get("hoodieRestoreMetadata") or {}
-        records = [record, *(one for group in nested.values() for one in group or ())]
-        if any(name == path.rsplit("/", 1)[-1] for one in records for path in _deleted(one)):
-            return instant
-    return None
+        if state.instant_files[instant.file_name].size_bytes and _removed(state.plan(instant, instant.file_name), name):
+            return instant, "active"
+    archived = [a for a in state.archived_others if a.instant.action in _REMOVERS and a.record is not None]
+    for one in sorted(archived, key=lambda a: a.instant.requested, reverse=True):
+        if _removed(one.record or {}, name):
+            return one.instant, "archived"
+    return None, ""
+
+
+def _removed(record: Mapping[str, Any], name: str) -> bool:
+    nested = record.get("hoodieRestoreMetadata") or {}
+    records = [record, *(one for group in nested.values() for one in group or ())]
+    return any(name == path.rsplit("/", 1)[-1] for one in records for path in _deleted(one))
 
 
 def _deleted(record: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,6 @@ from lakesql.errors import SQLError
 from lakesql.procedures.declare import Call, Parameter, Procedure, Rows, columns
 
 _METASTORE = "lakesql knows no metastore; a table is its folder."
-_HFILES = "The rows of a metadata table are in HFiles, which lakesql does not read; it lists the folders."
 _BUILT = "lakesql builds no metadata table; Spark builds one at its next write. CALL delete_metadata_table removes it."
 _AUDIT = (
     "The lock of lakesql is one of the operating system, held by a process and gone with it; there is no log to audit."
@@ -17,9 +16,6 @@ ABSENT: dict[str, str] = {
     "validate_hoodie_sync": f"{_METASTORE} CALL commits_compare compares two copies of a table.",
     "create_metadata_table": _BUILT,
     "init_metadata_table": _BUILT,
-    "show_metadata_table_partitions": f"{_HFILES} FROM hudi_partitions(t) shows the partitions.",
-    "show_metadata_table_files": f"{_HFILES} FROM hudi_files(t) shows the files.",
-    "validate_metadata_table_files": f"{_HFILES} CALL doctor tells whether the metadata table lags behind.",
     "set_audit_lock": _AUDIT,
     "show_audit_lock_status": _AUDIT,
     "validate_audit_lock": _AUDIT,

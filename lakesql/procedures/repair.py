@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.format.metadata import TableConfig, format_properties, parse_properties, table_checksum
 from lakesql.format.timeline import new_instant_time
+from lakesql.procedures.changing import changed
 from lakesql.procedures.declare import PATH, REQUIRED, TABLE, Call, Parameter, Procedure, Rows, columns
 from lakesql.procedures.shape import counted
 from lakesql.storage import Storage, open_storage
 from lakesql.table import read
 from lakesql.table.names import literal, quote
 from lakesql.table.state import PROPERTIES, TableState
-from lakesql.write import write
+from lakesql.write import WriteResult, write
 from lakesql.write.retry import locked
 from lakesql.write.settings import parse_settings
 
@@ -132,18 +133,8 @@ def _deduplicate(call: Call) -> Rows:
             f"CALL repair_deduplicate: dedupe_type => {call['dedupe_type']!r}; use one of {', '.join(_DEDUPE_TYPES)}."
         )
     state, partition = call.state(), call["duplicated_partition_path"].strip("/")
-    if partition not in {s.partition for s in state.slices()}:
-        raise TableError(f"{state.path}: there is no partition {partition!r}. CALL show_fsview_latest lists them.")
-    if not state.config.meta_fields:
-        raise TableError(f"{state.path}: the table stores no keys with its rows, so copies cannot be told.")
-    plan = read.plan(state)
-    plan = read.ReadPlan(plan.view, plan.mode, tuple(s for s in plan.slices if s.partition == partition))
-    rows = read.to_sql(call.con, plan)
-    keys, copies = call.con.execute(
-        "SELECT count(*), coalesce(sum(n - 1), 0)::BIGINT FROM "
-        f"(SELECT count(*) AS n FROM ({rows}) GROUP BY _hoodie_record_key HAVING count(*) > 1)"
-    ).fetchall()[0]
-    kept = f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY _hoodie_record_key ORDER BY {_newest(state)}) = 1"
+    _require_told_apart(state, partition)
+    keys, copies, kept = _copies(call, state, partition)
     if copies and call["repaired_output_path"]:
         file = open_storage(call["repaired_output_path"]).create("repaired.parquet")
         call.con.execute(f"COPY ({kept}) TO {literal(file)} (FORMAT parquet)")
@@ -154,12 +145,37 @@ def _deduplicate(call: Call) -> Rows:
     elif call["dry_run"]:
         yield {"result": f"{what} would be removed; dry_run => false removes them."}
     else:
-        names = ", ".join(map(quote, ("_hoodie_record_key", "_hoodie_partition_path", *state.schema.names)))
-        found = write(
-            call.con, state, f"SELECT {names} FROM ({kept})", operation="insert_overwrite", settings=call.settings,
-            partitions=[partition], reads_table=True, clock=call.clock,
-        )  # fmt: skip
+        found = changed(call, call.storage, lambda now, settings: _deduplicated(call, now, settings, partition))
         yield {"result": f"{found.action} {found.instant} removed {what}."}
+
+
+def _deduplicated(call: Call, state: TableState, settings: Mapping[str, str], partition: str) -> WriteResult:
+    _, _, kept = _copies(call, state, partition)
+    names = ", ".join(map(quote, ("_hoodie_record_key", "_hoodie_partition_path", *state.schema.names)))
+    return write(
+        call.con, state, f"SELECT {names} FROM ({kept})", operation="insert_overwrite", settings=settings,
+        partitions=[partition], reads_table=True, clock=call.clock,
+    )  # fmt: skip
+
+
+def _require_told_apart(state: TableState, partition: str) -> None:
+    if partition not in {s.partition for s in state.slices()}:
+        raise TableError(f"{state.path}: there is no partition {partition!r}. CALL show_fsview_latest lists them.")
+    if not state.config.meta_fields:
+        raise TableError(f"{state.path}: the table stores no keys with its rows, so copies cannot be told.")
+
+
+def _copies(call: Call, state: TableState, partition: str) -> tuple[int, int, str]:
+    """(keys that are there more than once, copies too many, the query of the rows that stay)."""
+    plan = read.plan(state)
+    plan = read.ReadPlan(plan.view, plan.mode, tuple(s for s in plan.slices if s.partition == partition))
+    rows = read.to_sql(call.con, plan)
+    keys, copies = call.con.execute(
+        "SELECT count(*), coalesce(sum(n - 1), 0)::BIGINT FROM "
+        f"(SELECT count(*) AS n FROM ({rows}) GROUP BY _hoodie_record_key HAVING count(*) > 1)"
+    ).fetchall()[0]
+    kept = f"SELECT * FROM ({rows}) QUALIFY row_number() OVER (PARTITION BY _hoodie_record_key ORDER BY {_newest(state)}) = 1"
+    return keys, copies, kept
 
 
 def _newest(state: TableState) -> str:

@@ -5,16 +5,17 @@ truncate_table deletes the folder). A copy goes into a Hudi table when `new_tabl
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import duckdb
 
 from lakesql.errors import SQLError, TableError
+from lakesql.procedures.changing import changed
 from lakesql.procedures.declare import FILTER, LIMIT, REQUIRED, Call, Parameter, Procedure, Rows, columns
 from lakesql.procedures.shape import chosen, matches, showing
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
-from lakesql.write import write
+from lakesql.write import WriteResult, write
 
 _QUERY_TYPES = ("snapshot", "read_optimized", "incremental")
 _SAVE_MODES = ("overwrite", "append")
@@ -27,31 +28,27 @@ def _properties(call: Call) -> Rows:
 
 # ---------------------------------------------------------------- partitions
 def _drop(call: Call) -> Rows:
-    state = call.state()
-    _delete_partitions(call, state, _named(state, call["partition"]))
+    changed(call, call.storage, lambda state, settings: _without(call, state, settings, call["partition"]))
     yield {"result": "Success"}
 
 
 def _truncate(call: Call) -> Rows:
-    started, state = time.monotonic(), call.state()
-    if call["partitions"]:
-        _delete_partitions(call, state, _named(state, call["partitions"]))
-    else:
-        write(
-            call.con,
-            state,
-            _no_rows(state),
-            operation="insert_overwrite_table",
-            settings=call.settings,
-            clock=call.clock,
-        )
+    started = time.monotonic()
+    changed(call, call.storage, lambda state, settings: _emptied(call, state, settings))
     yield {"result": "SUCCESS", "time_cost": int((time.monotonic() - started) * 1000)}
 
 
-def _delete_partitions(call: Call, state: TableState, partitions: Sequence[str]) -> None:
-    write(
-        call.con, state, _no_rows(state), operation="delete_partition", settings=call.settings, partitions=partitions,
-        clock=call.clock,
+def _emptied(call: Call, state: TableState, settings: Mapping[str, str]) -> WriteResult:
+    if call["partitions"]:
+        return _without(call, state, settings, call["partitions"])
+    nothing = _no_rows(state)
+    return write(call.con, state, nothing, operation="insert_overwrite_table", settings=settings, clock=call.clock)
+
+
+def _without(call: Call, state: TableState, settings: Mapping[str, str], partitions: str) -> WriteResult:
+    return write(
+        call.con, state, _no_rows(state), operation="delete_partition", settings=settings,
+        partitions=_named(state, partitions), clock=call.clock,
     )  # fmt: skip
 
 
@@ -113,14 +110,23 @@ def _copy_to_table(call: Call) -> Rows:
     except TableError:
         _into_duckdb(call, mode)
     else:
-        names = ", ".join(map(quote, state.schema.names))
-        operation = "insert_overwrite_table" if mode == "overwrite" else "insert"
-        rows = f"SELECT {names} FROM {_query(call)}"
+        operation = "insert_overwrite_table" if mode == "overwrite" else _appending(state)
         try:
-            write(_user(call), state, rows, operation=operation, settings=call.settings, clock=call.clock)
+            changed(call, target, lambda now, settings: _copied(call, now, settings, operation))
         except duckdb.Error as error:
             raise SQLError(f"CALL copy_to_table: {_first_line(error)} Nothing was written.") from error
     yield {"status": 0}
+
+
+def _appending(state: TableState) -> str:
+    """What Hudi's writer does when it appends: upsert, but insert where there is no record key."""
+    return "upsert" if state.config.record_key_fields else "insert"
+
+
+def _copied(call: Call, state: TableState, settings: Mapping[str, str], operation: str) -> WriteResult:
+    names = ", ".join(map(quote, state.schema.names))
+    rows = f"SELECT {names} FROM {_query(call)}"
+    return write(_user(call), state, rows, operation=operation, settings=settings, clock=call.clock)
 
 
 def _into_duckdb(call: Call, mode: str) -> None:

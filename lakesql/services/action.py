@@ -11,7 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
-from lakesql.errors import CommitConflict, LakeError
+import duckdb
+
+from lakesql.errors import CommitConflict, LakeError, TableError
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant, Timeline, instant_file_name
 from lakesql.storage import Storage
 from lakesql.table.state import TableState, load
@@ -123,33 +125,46 @@ def revert(txn: Transaction) -> None:
     txn.storage.delete(heartbeat_path(txn.instant))
 
 
+@contextmanager
+def room_named(txn: Transaction, what: str) -> Iterator[None]:
+    """Within, DuckDB's error about memory or temporary disk space is a TableError that says what to do."""
+    try:
+        yield
+    except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+        text = str(error).splitlines()[0]
+        if not isinstance(error, duckdb.OutOfMemoryException) and "space" not in text.lower():
+            raise
+        raise TableError(
+            f"{txn.where}: {what} {txn.instant} ran out of memory or of room for DuckDB's temporary files: {text} Nothing "
+            "was committed and the plan stays. Free space, raise memory_limit or set temp_directory, then run it again."
+        ) from error
+
+
 def give_up(txn: Transaction, paths: Collection[str]) -> None:
-    """Take the files of a failed attempt away; the plan goes back to requested, unless another engine has taken it.
+    """After a failure: take the files of the attempt away; the plan goes back to requested, unless somebody took it.
 
     `paths` are the data files that we began. When the action is complete after all (an interrupt came right after the
-    put), they stay.
+    put), they stay. Never raises: the next runner can do it too.
     """
-    state = load(txn.storage)
-    now = next((i for i in state.timeline.instants if (i.requested, i.action) == (txn.instant, txn.action)), None)
-    if now is not None and now.is_completed:
-        stats = state.commit(now).partition_stats.values()
-        if {s.path for of_partition in stats for s in of_partition} & set(paths):
-            commit.finish(txn)
-            return
-    for path in paths:
-        txn.storage.delete(path)
-    theirs = [f.path for f in state.files if f.instant == txn.instant and f.path not in paths]
-    if now is not None and now.state == INFLIGHT and not theirs:
-        revert(txn)
-
-
-def abandon(txn: Transaction) -> None:
-    """After a failure: revert, unless the action did complete; never raises, the next runner can do it too."""
     with suppress(OSError, LakeError):
-        if any(i.requested == txn.instant for i in _timeline(txn).completed_writes()):
-            commit.finish(txn)
-        else:
+        state = load(txn.storage)
+        now = next((i for i in state.timeline.instants if (i.requested, i.action) == (txn.instant, txn.action)), None)
+        done = now if now is not None and now.is_completed else _completed_as_other(state, txn)
+        if done is not None:
+            stats = state.commit(done).partition_stats.values()
+            if {s.path for of_partition in stats for s in of_partition} & set(paths):
+                commit.finish(txn)
+                return
+        for path in paths:
+            txn.storage.delete(path)
+        theirs = [f.path for f in state.files if f.instant == txn.instant and f.path not in paths]
+        if now is not None and now.state == INFLIGHT and not theirs:
             revert(txn)
+
+
+def _completed_as_other(state: TableState, txn: Transaction) -> Instant | None:
+    """A completed action may have another word than its plan: a clustering completes as a replacecommit."""
+    return next((i for i in state.timeline.completed_writes() if i.requested == txn.instant), None)
 
 
 def take_back(state: TableState, txn: Transaction, clock: Clock) -> TableState:

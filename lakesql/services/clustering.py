@@ -11,7 +11,7 @@ Attempts of dead runners are taken back and run again. Tables with a bucket inde
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -24,11 +24,12 @@ from lakesql.format.metadata import WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import REQUESTED, Instant, instant_file_name
 from lakesql.services.action import (
     Look,
-    abandon,
     complete,
+    give_up,
     looking,
     planned,
     request,
+    room_named,
     running,
     start,
     take_back,
@@ -36,7 +37,10 @@ from lakesql.services.action import (
 )
 from lakesql.services.clustering_plan import (
     BY_FIELD,
+    FILTER_MODE,
     LAYOUT,
+    PARTITIONS,
+    SELECTED,
     SORT_COLUMNS,
     ClusteringConfig,
     Plan,
@@ -73,6 +77,7 @@ __all__ = [
     "due",
     "due_apart",
     "listed",
+    "of_partitions",
     "pending",
     "run",
     "schedule",
@@ -110,6 +115,11 @@ class Listed:
 def config_of(settings: Mapping[str, str]) -> ClusteringConfig:
     """The settings of a clustering, parsed. TableError names one that cannot be."""
     return parsed(ClusteringConfig, BY_FIELD, settings)
+
+
+def of_partitions(partitions: Collection[str] | None) -> dict[str, str]:
+    """The settings by which only these partitions are planned; None means all."""
+    return {} if partitions is None else {FILTER_MODE: SELECTED, PARTITIONS: ",".join(sorted(partitions))}
 
 
 def cluster(
@@ -159,14 +169,14 @@ def run(
         with looking(storage, settings, clock) as look:
             work = _begun(con, look, instant, config, ids)
         try:
-            with damage_named(work.state), interrupts(), known_settings(con):
+            with room_named(work.txn, CLUSTERING), damage_named(work.state), interrupts(), known_settings(con):
                 stats = [s for number in range(len(work.plan.groups)) for s in write_group(work, number)]
             with looking(storage, settings, clock) as look:
                 completed = _completed(work, look, stats)
         except CommitUnknown:
             raise
         except BaseException:
-            abandon(work.txn)
+            give_up(work.txn, work.paths)
             raise
     if note := commit.finish(work.txn):
         work.notes.append(note)
@@ -188,9 +198,9 @@ def due(state: TableState, commits: int) -> bool:
     return sum(i.requested > last for i in state.timeline.completed_writes()) >= commits
 
 
-def due_apart(state: TableState) -> bool:
+def due_apart(state: TableState, settings: Mapping[str, str]) -> bool:
     """Whether a process beside the writers should cluster now: a plan is pending, or enough writes have completed."""
-    return bool(pending(state)) or due(state, config_of(state.config.properties).async_commits)
+    return bool(pending(state)) or due(state, config_of({**state.config.properties, **settings}).async_commits)
 
 
 def after_write(

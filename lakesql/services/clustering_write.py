@@ -2,7 +2,7 @@
 
 The latest slices are read merged, by the query of a snapshot read, and keep their meta columns but the file name. What
 was read and what the files hold then is counted and hashed, by key and origin of the rows; a difference is an error, and
-the caller abandons the clustering. Memory: DuckDB's, which spills within its limit, and a row group.
+the caller gives the clustering up. Memory: DuckDB's, which spills within its limit, and a row group.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ class Work:
     settings: WriteConfig
     ids: Callable[[], str]
     notes: list[str] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)  # of the files begun
+    paths: list[str] = field(default_factory=list)  # of the files begun
 
     @property
     def schema(self) -> pa.Schema:
@@ -114,8 +114,7 @@ class _Rows:
 
 
 def _write_file(work: Work, partition: str, rows: _Rows, count: int) -> WriteStat:
-    file_id, token = f"{work.ids()}-0", f"{len(work.tokens)}-0-1"
-    work.tokens.append(token)
+    file_id, token = f"{work.ids()}-0", f"{len(work.paths)}-0-1"
     name = base_file_name(file_id, token, work.txn.instant)
     spec = BaseSpec(
         partition=partition,
@@ -129,6 +128,7 @@ def _write_file(work: Work, partition: str, rows: _Rows, count: int) -> WriteSta
         settings=work.settings,
     )
     mark(work.txn, spec.path, CREATE_MARKER)
+    work.paths.append(spec.path)
     with explained(f"{work.txn.where}/{spec.path}", "written"):
         written = write_new(work.state.storage, spec, rows.take(count))
     return WriteStat(

@@ -10,13 +10,12 @@ Which slices and when: `compaction_plan`; how a file comes to be: `compaction_fi
 
 import time
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
 import duckdb
 
-from lakesql.errors import CommitConflict, CommitUnknown, LakeError, TableError
+from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import BaseFile, FileSlice
 from lakesql.format.metadata import WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import REQUESTED, Instant, instant_file_name
@@ -35,7 +34,9 @@ from lakesql.services.compaction_plan import (
     slices_of,
 )
 from lakesql.services.compaction_result import CompactionResult
+from lakesql.services.partitions import named
 from lakesql.storage import Storage
+from lakesql.table.damaged import damage_named
 from lakesql.table.state import TableState, load, load_head
 from lakesql.write import commit, metadata_table
 from lakesql.write.clock import Clock, system_clock, timeline_zone
@@ -83,7 +84,7 @@ def schedule(
     """Leave a plan on the timeline; the result has no instant when no file slice is to be compacted.
 
     `partitions`: only these partition paths. `only_due`: only when the trigger of the settings says so. Raises TableError
-    for a table without logs (Copy-on-Write) and wrong settings, CommitConflict when another engine is writing.
+    for a table without logs (Copy-on-Write), unknown partitions and wrong settings, CommitConflict when another engine is writing.
     """
     config = parse_config(settings)
     with looking(storage, settings, clock) as look:
@@ -92,13 +93,14 @@ def schedule(
         adaptive = config.strategy == ADAPTIVE
         if only_due and not adaptive and not is_due(config, state.timeline, clock(), look.zone):
             return CompactionResult()
-        slices = _candidates(state, partitions)
+        wanted = named(state, partitions)
+        slices = _candidates(state, wanted)
         possible = [operation_of(s, look.settings.max_file_bytes) for s in slices]
         today = datetime.fromtimestamp(clock() / 1000, look.zone).date()
         notes: tuple[str, ...] = ()
         merge_logs: tuple[tuple[str, str], ...] = ()
         if adaptive:
-            decision, text = decided(state, settings, clock(), look.zone, partitions)
+            decision, text = decided(state, settings, clock(), look.zone, wanted)
             by_group = {o.slice.group: o for o in possible}
             chosen = [by_group[g.key] for g in decision.compact]
             notes, merge_logs = (text,), tuple(g.key for g in decision.fold)
@@ -121,9 +123,8 @@ def asks_trigger(given: Mapping[str, str]) -> bool:
 def _candidates(state: TableState, partitions: Collection[str] | None) -> list[FileSlice]:
     """Slices with logs that no pending service has a plan for."""
     taken = {*state.pending_compactions, *state.pending_log_compactions, *state.pending_clustering}
-    wanted = None if partitions is None else {p.strip("/") for p in partitions}
     found = [s for s in state.slices() if s.logs and s.group not in taken]
-    return [s for s in found if wanted is None or s.partition in wanted]
+    return [s for s in found if partitions is None or s.partition in partitions]
 
 
 def run(
@@ -179,13 +180,13 @@ def _run_one(
         action.start(txn)
     work = work_of(txn, state, look.settings)
     try:
-        stats = fold_all(con, work, slices, progress)
+        with action.room_named(txn, ACTION), damage_named(state):
+            stats = fold_all(con, work, slices, progress)
         completed, note = _complete(txn, work, stats, settings, clock)
     except CommitUnknown:
         raise
     except BaseException:
-        with suppress(OSError, LakeError):
-            action.give_up(txn, work.paths)
+        action.give_up(txn, work.paths)
         raise
     notes = tuple(n for n in (note, commit.finish(txn)) if n)
     return CompactionResult(

@@ -1,6 +1,6 @@
 """The files of a compaction: each slice's base file and logs become one new base file of the same file group.
 
-What the logs do to the base file is asked of `table.deltas`, a portion of slices at a time, while WORKERS threads write
+What the logs do to the base file is asked of `table.deltas`, in memory, a portion of slices at a time, while WORKERS threads write
 the new files of the slices before. A changed row takes the place of the old one, new rows follow at the end; rows keep
 commit time and sequence number (hudi-format 10.2). Memory: the surviving log records of WORKERS slices, and the row
 groups of `write.basefile`. Nothing is committed here.
@@ -19,15 +19,14 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakesql.errors import FormatError, TableError
+from lakesql.errors import FileGone, FormatError, TableError
 from lakesql.format import log
-from lakesql.format.avro import META_COLUMNS, with_meta_fields
-from lakesql.format.files import BaseFile, FileSlice, base_file_name
+from lakesql.format.avro import with_meta_fields
+from lakesql.format.files import FileSlice, base_file_name
 from lakesql.format.metadata import WriteStat
-from lakesql.storage import Storage, explained
+from lakesql.storage import explained
 from lakesql.table import deltas
 from lakesql.table.evolution import evolution
 from lakesql.table.logfold import View
@@ -38,8 +37,8 @@ from lakesql.write.settings import WriteConfig
 from lakesql.write.transaction import CREATE_MARKER, MERGE_MARKER, Transaction, beat, mark
 
 WORKERS = 2
-_KEY = META_COLUMNS[2]
-_NOWHERE = np.array([], np.int64)
+PORTION_BYTES = 8 << 20
+"""Log bytes that are decoded at once: little, so that decoding goes on while files are written."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of slices that are done, and of all."""
@@ -106,10 +105,10 @@ def fold_all(
 
     alone = len(slices) == 1
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-compact") as pool:
-        for chunk in deltas.chunks_of(slices):
+        for chunk in deltas.chunks_of(slices, PORTION_BYTES):
             beat(work.txn)
-            placed = deltas.prepare(con, work.view, [slices[n] for n in chunk])
-            for number, delta in zip(chunk, placed, strict=True):
+            found = deltas.folded(con, work.view, [slices[n] for n in chunk])
+            for number, delta in zip(chunk, found, strict=True):
                 while len(running) >= WORKERS:
                     finish_first()
                 running.append((number, pool.submit(_fold, work, number, slices[number], delta, alone)))
@@ -118,7 +117,7 @@ def fold_all(
     return [stats[number] for number in range(len(slices))]
 
 
-def _fold(work: Work, number: int, one: FileSlice, delta: tuple[deltas.Batch, int], alone: bool) -> WriteStat:
+def _fold(work: Work, number: int, one: FileSlice, delta: deltas.Delta, alone: bool) -> WriteStat:
     began = time.perf_counter()
     txn, storage = work.txn, work.txn.storage
     token = f"{number}-0-1"
@@ -134,17 +133,16 @@ def _fold(work: Work, number: int, one: FileSlice, delta: tuple[deltas.Batch, in
         settings=work.settings,
     )
     facts = log_facts(work.state, work.view, one)
-    dead, live = deltas.changes_of(delta)
+    edit, added = in_place(delta)
     mark(txn, spec.path, CREATE_MARKER if one.base is None else MERGE_MARKER)
     work.paths.append(spec.path)
-    edit = Edit(_NOWHERE, live.slice(0, 0), _NOWHERE)
+    spec = replace(spec, inserts=added.num_rows)
     with explained(f"{txn.where}/{spec.path}", "written"):
         if one.base is None:
-            written = write_new(storage, replace(spec, inserts=live.num_rows), [live])
+            written = write_new(storage, spec, [added])
         else:
-            edit, live = in_place(storage, txn.where, one.base, dead, live)
-            written = rewrite(storage, replace(spec, inserts=live.num_rows), one.base, edit, [live], alone)
-    expected = written.rows_before - len(edit.removed) + live.num_rows
+            written = rewrite(storage, spec, one.base, edit, [added], alone)
+    expected = written.rows_before - len(edit.removed) + added.num_rows
     if written.rows != expected:
         raise TableError(
             f"{txn.where}: compaction {txn.instant}, file group {one.file_id}: the new base file has {written.rows} rows, "
@@ -159,12 +157,12 @@ def _fold(work: Work, number: int, one: FileSlice, delta: tuple[deltas.Batch, in
         num_writes=written.rows,
         num_deletes=len(edit.removed),
         num_update_writes=len(edit.replaced),
-        num_inserts=live.num_rows,
+        num_inserts=added.num_rows,
         total_write_bytes=written.size_bytes,
         total_write_errors=0,
         partition_path=one.partition,
         total_log_records=facts.records,
-        total_updated_records_compacted=len(edit.replaced) + len(edit.removed) + live.num_rows,
+        total_updated_records_compacted=len(edit.replaced) + len(edit.removed) + added.num_rows,
         total_log_blocks=facts.blocks,
         total_corrupt_log_block=facts.corrupt,
         total_rollback_blocks=facts.rollbacks,
@@ -176,24 +174,14 @@ def _fold(work: Work, number: int, one: FileSlice, delta: tuple[deltas.Batch, in
     )
 
 
-def in_place(storage: Storage, where: str, base: BaseFile, dead: np.ndarray, live: pa.Table) -> tuple[Edit, pa.Table]:
-    """Rows of a base file that went (`dead`) and log records that count, as changes in place and rows that are new."""
-    if not len(dead):
-        return Edit(_NOWHERE, live.slice(0, 0), _NOWHERE), live
-    try:
-        stored = pq.read_table(storage.data_path(base.path), columns=[_KEY], partitioning=None)[_KEY]
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(
-            f"{where}/{base.path}: the base file cannot be read: {error}. Restore it, or roll back its commit."
-        ) from error
-    keys = stored.take(pa.array(dead)).cast(pa.string()).combine_chunks()
-    found = pc.index_in(live[_KEY], value_set=keys)
-    known = found.is_valid()
-    replaced = dead[found.filter(known).to_numpy()]
-    order = np.argsort(replaced, kind="stable")
-    replacements = live.filter(known).take(pa.array(order))
-    edit = Edit(replaced[order], replacements, np.setdiff1d(dead, replaced, assume_unique=True))
-    return edit, live.filter(pc.invert(known))
+def in_place(delta: deltas.Delta) -> tuple[Edit, pa.Table]:
+    """What the logs do as changes in place, and the rows that are new."""
+    taken = delta.by >= 0
+    replacing = delta.by[taken]
+    added = np.ones(delta.live.num_rows, bool)
+    added[replacing] = False
+    edit = Edit(delta.dead[taken], delta.live.take(pa.array(replacing)), delta.dead[~taken])
+    return edit, delta.live.filter(pa.array(added))
 
 
 def log_facts(state: TableState, view: View, one: FileSlice) -> LogFacts:
@@ -201,7 +189,14 @@ def log_facts(state: TableState, view: View, one: FileSlice) -> LogFacts:
     blocks = records = corrupt = rollbacks = 0
     for file in one.logs:
         where = f"{state.path}/{file.path}"
-        for block in log.scan_blocks(state.storage.read(file.path), where):
+        try:
+            data = state.storage.read(file.path)
+        except FileNotFoundError as error:
+            raise FileGone(
+                f"{where}: the log file is gone; it was cleaned or rolled back meanwhile. Nothing was committed. Run the "
+                "compaction again."
+            ) from error
+        for block in log.scan_blocks(data, where):
             blocks += 1
             corrupt += block.kind == log.CORRUPT
             rollbacks += block.kind == log.COMMAND

@@ -86,10 +86,7 @@ def lag_text(seconds: float) -> str:
 def freshness(state: TableState, now_ms: int, by_partition: bool = False) -> list[Freshness]:
     """The lag of the table as one value, or of each of its partitions in the order of their paths."""
     slices = state.slices()
-    writes = [i for i in state.timeline.completed_writes() if i.action not in SERVICE_ACTIONS]
-    writes = [
-        i for i in writes if (state.commit(i).operation or "").upper() not in ("COMPACT", "LOG_COMPACT", "CLUSTER")
-    ]
+    writes = [i for i in state.timeline.completed_writes() if not _is_service(state, i)]
     if not state.config.is_mor or not any(s.logs for s in slices):
         writers: Mapping[str, list[tuple[Instant, WriteStat]]] = {}
     else:
@@ -140,7 +137,8 @@ def _lag(
     rows: int | None = 0
     for file in logs:
         for instant, stat in writers.get(file.path, ()):
-            missing[instant.requested] = instant
+            if not _is_service(state, instant):  # a merged log holds rows of the commits before it
+                missing[instant.requested] = instant
             if rows is not None:
                 rows = None if stat.num_writes is None else rows + stat.num_writes + (stat.num_deletes or 0)
         if file.path not in writers and state.config.version >= 8:

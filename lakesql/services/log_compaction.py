@@ -10,7 +10,6 @@ it is refused there.
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakesql.errors import CommitConflict, CommitUnknown, LakeError, TableError, Unsupported
+from lakesql.errors import CommitConflict, CommitUnknown, TableError, Unsupported
 from lakesql.format import log
 from lakesql.format.avro import with_meta_fields
 from lakesql.format.files import FileSlice, log_file_name
@@ -29,8 +28,10 @@ from lakesql.services.action import Look, looking, running
 from lakesql.services.compaction_files import Work, log_facts, require_mor, schema_text, work_of
 from lakesql.services.compaction_plan import operation_of, plan_record, slices_of
 from lakesql.services.compaction_result import CompactionResult
+from lakesql.services.partitions import named
 from lakesql.storage import Storage, explained
 from lakesql.table import deltas
+from lakesql.table.damaged import damage_named
 from lakesql.table.logs import committed_blocks
 from lakesql.table.merge import COMMIT_TIME, rule_of
 from lakesql.table.state import TableState, load_head
@@ -110,12 +111,13 @@ def schedule(
     with looking(storage, settings, clock) as look:
         state = look.state
         _require_offered(state)
+        wanted = named(state, partitions)
         taken = {*state.pending_compactions, *state.pending_log_compactions, *state.pending_clustering}
         slices = [s for s in state.slices() if s.logs and s.group not in taken]
         chosen = [
             operation_of(s, look.settings.max_file_bytes)
             for s in slices
-            if (partitions is None or s.partition in partitions)
+            if (wanted is None or s.partition in wanted)
             and (groups is None or s.group in groups)
             and _worth(state, s, least)
         ]
@@ -188,15 +190,15 @@ def _run_one(
         action.start(txn)
     work = work_of(txn, state, look.settings)
     try:
-        made = _write(con, work, slices)
+        with action.room_named(txn, "log compaction"), damage_named(state):
+            made = _write(con, work, slices)
         with looking(storage, settings, clock) as look:
             stats = _still_right(txn, look, made)
             completed, note = _complete(txn, look, stats, found)
     except CommitUnknown:
         raise
     except BaseException:
-        with suppress(OSError, LakeError):
-            action.give_up(txn, work.paths)
+        action.give_up(txn, work.paths)
         raise
     notes = tuple(n for n in (note, commit.finish(txn)) if n)
     if completed is None:

@@ -10,7 +10,7 @@ from lakesql.format.timeline import COMPLETED, INFLIGHT, WRITE_ACTIONS, instant_
 from lakesql.services.action import looking
 from lakesql.services.before import find_savepoint, savepoints
 from lakesql.storage import Storage
-from lakesql.table.retained import require_retained
+from lakesql.table.retained import cleaning_told, require_retained
 from lakesql.table.state import TableState, load
 from lakesql.write.clock import Clock, draw, system_clock
 
@@ -45,7 +45,9 @@ def create(
         if any(s.requested == chosen for s in savepoints(state)):
             raise TableError(f"{state.path}: {chosen} has a savepoint already.")
         partitions: dict[str, list[str]] = {}
-        for one in state.slices(chosen):
+        with cleaning_told(state, chosen):
+            slices = state.slices(chosen)
+        for one in slices:
             names = [f.name for f in (one.base, *one.logs) if f is not None]
             partitions.setdefault(one.partition, []).extend(names)
         body = {

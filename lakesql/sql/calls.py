@@ -32,17 +32,22 @@ def call(session: Session, statement: CallStatement) -> pa.Table:
         session.instance.release(session.owner)
         session.last_result = None  # the procedure may write; what wrote before is not the last any more
     table, settings = None, dict(session.settings)
+
+    def settings_of(storage: Storage) -> dict[str, str]:
+        return session.service_settings(read_config(storage).properties)
+
     if procedure.of_table:
         table = (
             _table(session, arguments["table"]) if arguments["path"] is None else _resolve(session, arguments["path"])
         )
-        settings = session.service_settings(read_config(table).properties)
+        settings = settings_of(table)
     with session.instance.cursor() as cursor:
         made = Call(
             cursor,
             arguments,
             settings,
             lambda name: _table(session, name),
+            settings_of,
             session.clock,
             table,
             session.con,

@@ -21,21 +21,19 @@ from lakesql.sql.lexer import tokens
 from lakesql.sql.merge_into import compile_delete, compile_merge, compile_update
 from lakesql.sql.merge_names import Target, require_plain_keys
 from lakesql.sql.nodes import Delete, Insert, Merge, Text, Truncate, Update
-from lakesql.sql.options import INSERT_OPERATION
-from lakesql.sql.parse_ddl import OVERWRITE_MODE
 from lakesql.sql.results import Changed
 from lakesql.sql.returning import Returning
 from lakesql.sql.session import Session
 from lakesql.sql.spellings import Spelled, described, either_spelling, first_lines, our_errors
-from lakesql.sql.stage import DUPLICATES, KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled, copies_sql
+from lakesql.sql.stage import KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled, copies_sql
 from lakesql.table.exact import exact_cast
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState, load
 from lakesql.write import Outcome, WriteResult, preview, write
-from lakesql.write.columns import EVOLVE
 from lakesql.write.index import index_of, of_table
+from lakesql.write.names_of_settings import DUPLICATES, EVOLVE, INSERT_OPERATION, OVERWRITE_MODE
 from lakesql.write.settings import parse_settings
 
 _WRITE_OPERATION = "hoodie.datasource.write.operation"

@@ -10,7 +10,8 @@ import pyarrow as pa
 from lakesql.sql.nodes import Insert, Merge
 from lakesql.sql.session import Session
 from lakesql.table.state import TableState
-from lakesql.write.columns import EVOLVE, RECONCILE, with_new
+from lakesql.write.columns import with_new
+from lakesql.write.names_of_settings import EVOLVE, RECONCILE
 
 
 def wanted(session: Session, state: TableState) -> bool:

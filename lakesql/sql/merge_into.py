@@ -29,13 +29,13 @@ from lakesql.sql import dialect, stage
 from lakesql.sql.merge_names import Names, On, Target, analyse_on, column_of, find
 from lakesql.sql.nodes import Assignment, Clause, Delete, Merge, Text, Update
 from lakesql.sql.spark_dml import translated, translated_merge
-from lakesql.sql.stage import CLAUSE, DUPLICATES, ERROR, KEY, OP, PATH, ROW, STAGE, Check, Compiled
+from lakesql.sql.stage import CLAUSE, ERROR, KEY, OP, PATH, ROW, STAGE, Check, Compiled
 from lakesql.sql.struct_fields import Path, with_fields
 from lakesql.table.exact import exact_cast
 from lakesql.table.names import literal, quote
-from lakesql.write.columns import EVOLVE
+from lakesql.write.names_of_settings import DUPLICATES, EVOLVE
 
-__all__ = ["DUPLICATES", "STAGE", "Compiled", "compile_delete", "compile_merge", "compile_update"]
+__all__ = ["STAGE", "Compiled", "compile_delete", "compile_merge", "compile_update"]
 
 POLICIES = ("error", "first", "last", "ordering")
 

@@ -22,10 +22,10 @@ from lakesql.sql.nodes import (
     ShowTables,
     Text,
 )  # fmt: skip
+from lakesql.write.names_of_settings import OVERWRITE_MODE
 
 IsHudi = Callable[[Name], bool]
 
-OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _OWN_PREFIXES = ("hoodie.", "spark.hoodie.", "lakesql.", OVERWRITE_MODE)
 _COLUMN_END = (
     "NOT",

@@ -1,19 +1,17 @@
 """SET and RESET of hoodie.x and lakesql.x: a slip of the pen, or a value that a setting cannot have, is refused at once."""
 
-from lakesql import services
 from lakesql.errors import SQLError, Unsupported
 from lakesql.services import freshness
+from lakesql.services.spelling import require_known
 from lakesql.sql.functions import variable
-from lakesql.sql.merge_into import DUPLICATES, POLICIES
+from lakesql.sql.merge_into import POLICIES
 from lakesql.sql.nodes import ResetSetting, SetSetting
-from lakesql.sql.options import INSERT_OPERATION, check_value, require_spelt
+from lakesql.sql.options import check_value
 from lakesql.sql.results import pairs_sql
 from lakesql.sql.session import Session
 from lakesql.table.names import quote
-from lakesql.write.columns import EVOLVE
-from lakesql.write.settings import RETRIES
+from lakesql.write.names_of_settings import DUPLICATES, EVOLVE, INSERT_OPERATION
 
-_OURS = (DUPLICATES, RETRIES, EVOLVE, *(name for name in services.SETTINGS if name.startswith("lakesql.")))
 _OBSOLETE = ("hoodie.sql.insert.mode", "hoodie.sql.bulk.insert.enable")
 _OF_ONE_TABLE = ("hoodie.table.name", "hoodie.table.create.schema", "hoodie.table.checksum")
 
@@ -27,13 +25,11 @@ def set_setting(session: Session, statement: SetSetting) -> str:
         raise Unsupported(f"setting {key} is obsolete. SET {INSERT_OPERATION} = 'insert', 'upsert' or 'bulk_insert'.")
     if key in _OF_ONE_TABLE:
         raise SQLError(f"setting {key} belongs to one table and cannot be set for all; give it in TBLPROPERTIES.")
-    if key.startswith("lakesql.") and key not in _OURS:
-        raise SQLError(f"setting {key} is unknown; lakesql has {', '.join(_OURS[:-1])} and {_OURS[-1]}.")
+    require_known(key)
     if key == EVOLVE and value.lower() not in ("true", "false"):
         raise SQLError(f"setting {key} = {value!r}: use true or false.")
     if key == DUPLICATES and value.lower() not in POLICIES:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(POLICIES)}.")
-    require_spelt(key, "setting")
     check_value(key, value)
     session.settings[key] = value
     _tell_table_functions(session, key)

@@ -12,11 +12,13 @@ from typing import TypeVar
 
 import duckdb
 
-from lakesql.errors import SQLError, TableError, Unsupported
+from lakesql.errors import LakeError, SQLError, TableError, Unsupported
 from lakesql.sql.nodes import Delete, Insert, Merge, Update
 from lakesql.sql.session import Session
+from lakesql.table.candidates import for_people
 from lakesql.table.damaged import damage
 from lakesql.table.exact import refusal
+from lakesql.table.state import load_head
 
 Spelled = TypeVar("Spelled", Merge, Update, Delete, Insert)
 Result = TypeVar("Result")
@@ -51,7 +53,8 @@ def our_errors(session: Session, table: str) -> Iterator[None]:
     try:
         yield
     except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
-        raise SQLError(f"{table}: {first_lines(error)} Nothing was written.") from error
+        said = for_people(first_lines(error), _columns(session, table))
+        raise SQLError(f"{table}: {said} Nothing was written.") from error
     except (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException, duckdb.IOException) as error:
         if found := damage(error, ()):
             raise found from error
@@ -66,6 +69,14 @@ def our_errors(session: Session, table: str) -> Iterator[None]:
             raise SQLError(f"{table}: Table with name {variable[1]} does not exist. Nothing was written.") from error
         advice = "" if isinstance(error, duckdb.IOException) else " Correct the rows or the expression."
         raise TableError(f"{table}: {first_lines(error)}{advice} Nothing was written.") from error
+
+
+def _columns(session: Session, table: str) -> list[str]:
+    path = session.path_of((table,))
+    try:
+        return [] if path is None else list(load_head(session.instance.storage(path)).schema.names)
+    except LakeError:
+        return []
 
 
 def first_lines(error: duckdb.Error) -> str:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from lakesql.sql.merge_names import Target
 from lakesql.table.names import literal, quote
+from lakesql.write.names_of_settings import DUPLICATES
 
 STAGE = "__lakesql_stage"
-DUPLICATES = "lakesql.merge.duplicates"
 SHOWN_MAX = 10
 """Keys that an error names."""
 

@@ -22,7 +22,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakesql.errors import FormatError, TableError
+from lakesql.errors import FileGone, FormatError
 from lakesql.format.log import AVRO, SCHEMA, scan_blocks
 from lakesql.format.metadata import CommitMetadata, TableConfig, commit_from_record, decode_commit, decode_record
 from lakesql.format.timeline import (
@@ -104,7 +104,7 @@ def _read_tree(storage: Storage, config: TableConfig) -> list[Archived]:
         if all(name in infos for name in names):
             return [entry for name in names for entry in _load(storage, infos[name], _read_parquet)]
     missing = next(name for name in names if name not in infos)
-    raise TableError(
+    raise FileGone(
         f"{storage.uri}/{folder}: the manifest names {missing}, which is not there. "
         "Run the statement again; if it stays away, restore the file."
     )

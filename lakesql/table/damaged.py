@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakesql.errors import FormatError, LakeError, TableError
+from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
 from lakesql.table.state import TableState
 
@@ -57,7 +57,7 @@ def _is_base_file(path: str) -> bool:
 def _unreadable(path: str, reason: str) -> FormatError | TableError:
     if "No such file" in reason or "No files found" in reason:
         # A file that is missing when the table is looked at is an error of the plan.
-        return TableError(
+        return FileGone(
             f"{path}: the base file is gone; it was cleaned or rolled back while the table was read. Run the statement "
             "again; readers that take long need more retained commits, or lakesql.clean.grace."
         )

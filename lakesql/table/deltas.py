@@ -4,7 +4,8 @@ A slice (base file and fixed log files) never changes, so neither does its delta
 known yet are decoded in batches bounded by log bytes, merged by one query, and written to three Parquet files in a
 private temporary folder:
 
-    dead   slot INTEGER, row_no BIGINT                    base rows that a log record replaced or deleted
+    dead   slot INTEGER, row_no BIGINT, by BIGINT         base rows that a log record replaced or deleted; by = the number
+                                            of the slot's live record that took the place, null when it was deleted
     live   SLOT INTEGER, then the table's columns         log records that survive
     tombs  slot INTEGER, key VARCHAR, ord_0 ..., own BOOLEAN
                                             deletes that survive; null ordering = commit-time delete; own = the ordering
@@ -12,6 +13,8 @@ private temporary folder:
 
 Matching base rows by position costs one key join per slice ever, not one per query (duckdb notes 1.4). When a key is
 twice in one base file only its first row is merged, as Hudi's own reader does.
+
+Who needs a delta once, as compaction does, asks `folded`: the same in memory, nothing is kept.
 """
 
 import atexit
@@ -35,10 +38,11 @@ from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
 from lakesql.table import merge, mergers
 from lakesql.table.known_settings import known_settings
-from lakesql.table.logfold import LOG, SLOT, View, base_rows_sql, fold_log, key_sql
+from lakesql.table.logfold import LOG, SLOT, View, base_rows_sql, fold_log, key_sql, taken_by
 from lakesql.table.logs import LogPart, read_log_parts
 
 BATCH_LOG_BYTES = 48 << 20
+ROW_GROUP_ROWS = 131_072
 CACHE_BYTES = 4 << 30
 WINNERS = "__lakesql_winners"
 
@@ -59,6 +63,15 @@ class Batch:
     slots: int
     size_bytes: int
     beaten: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What the logs of one slice do to its base file."""
+
+    dead: np.ndarray  # base rows that do not count any more, ascending
+    by: np.ndarray  # per dead row: the number of the live record that takes its place, -1 for none
+    live: pa.Table  # log records that survive
 
 
 _numbers = itertools.count()
@@ -83,25 +96,54 @@ def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[
     return found
 
 
+def folded(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[Delta]:
+    """The delta of each slice; what is not kept already is merged in memory and not kept."""
+    with _lock:
+        kept = {i: _cache[key] for i, s in enumerate(slices) if (key := _identity(view, s)) in _cache}
+        found = {i: _delta_of(placed) for i, placed in kept.items()}
+    missing = [i for i in range(len(slices)) if i not in found]
+    if missing:
+        dead, live, _, _ = _merged(cur, view, [slices[i] for i in missing])
+        for slot, i in enumerate(missing):
+            found[i] = _delta(_of_slot(dead, "slot", slot), _of_slot(live, SLOT, slot))
+    return [found[i] for i in range(len(slices))]
+
+
 def changes_of(placed: tuple[Batch, int]) -> tuple[np.ndarray, pa.Table]:
     """(base rows of one slice that do not count any more, ascending; its surviving log records)."""
+    delta = _delta_of(placed)
+    return delta.dead, delta.live
+
+
+def _delta_of(placed: tuple[Batch, int]) -> Delta:
     batch, slot = placed
-    dead = pq.read_table(batch.dead, columns=["row_no"], filters=[("slot", "=", slot)])["row_no"].to_numpy()
-    live = pq.read_table(batch.live, filters=[(SLOT, "=", slot)]).drop_columns(SLOT)
-    return np.sort(dead), live
+    dead = pq.read_table(batch.dead, filters=[("slot", "=", slot)])
+    return _delta(dead, pq.read_table(batch.live, filters=[(SLOT, "=", slot)]))
 
 
-def chunks_of(slices: Sequence[FileSlice]) -> list[list[int]]:
-    """Numbers of slices in portions that `prepare` decodes at once."""
-    return _chunks(list(range(len(slices))), slices)
+def _delta(dead: pa.Table, live: pa.Table) -> Delta:
+    rows = dead["row_no"].to_numpy()
+    order = np.argsort(rows, kind="stable")
+    return Delta(rows[order], pc.fill_null(dead["by"], -1).to_numpy()[order], live.drop_columns(SLOT))
 
 
-def _chunks(missing: list[int], slices: Sequence[FileSlice]) -> list[list[int]]:
+def _of_slot(table: pa.Table, name: str, slot: int) -> pa.Table:
+    """The rows of one slot; rows are sorted by slot."""
+    first, last = np.searchsorted(table[name].to_numpy(), [slot, slot + 1])
+    return table.slice(first, last - first)
+
+
+def chunks_of(slices: Sequence[FileSlice], log_bytes: int = BATCH_LOG_BYTES) -> list[list[int]]:
+    """Numbers of slices in portions that are decoded at once."""
+    return _chunks(list(range(len(slices))), slices, log_bytes)
+
+
+def _chunks(missing: list[int], slices: Sequence[FileSlice], limit: int = BATCH_LOG_BYTES) -> list[list[int]]:
     chunks: list[list[int]] = []
     size = 0
     for i in missing:
         log_bytes = sum(log.size_bytes for log in slices[i].logs)
-        if not chunks or size + log_bytes > BATCH_LOG_BYTES:
+        if not chunks or size + log_bytes > limit:
             chunks.append([])
             size = 0
         chunks[-1].append(i)
@@ -168,23 +210,30 @@ def _temporary_folder() -> Path:
 
 
 def _build(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> Batch:
-    state = view.state
+    *merged, beaten = _merged(cur, view, slices)
+    number = next(_numbers)
+    dead, live, tombs = (str(_temporary_folder() / f"{kind}{number}.parquet") for kind in ("dead", "live", "tombs"))
+    size = 0
+    for path, table in zip((dead, live, tombs), merged, strict=True):
+        pq.write_table(table, path, compression="none", row_group_size=ROW_GROUP_ROWS)
+        size += Path(path).stat().st_size
+    return Batch(number, dead, live, tombs, len(slices), size, frozenset(beaten.to_pylist()))
+
+
+def _merged(
+    cur: Cursor, view: View, slices: Sequence[FileSlice]
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray]:
+    """dead, live and tombs of the slices, sorted by slot, and the slots in which a base row won."""
     types = view.ordering_types()
     parts = [
         (slot, part)
         for slot, s in enumerate(slices)
-        for part in read_log_parts(state, s, view.as_of, view.schema, types, view.evolved)
+        for part in read_log_parts(view.state, s, view.as_of, view.schema, types, view.evolved)
     ]
     rows = _concat([part.rows for _, part in parts if part.rows is not None], view.schema)
-    number = next(_numbers)
-    dead, live, tombs = (str(_temporary_folder() / f"{kind}{number}.parquet") for kind in ("dead", "live", "tombs"))
-    size = 0
     with known_settings(cur):
-        *merged, beaten = _merge(cur, view, slices, parts, rows)
-    for path, table in zip((dead, live, tombs), merged, strict=True):
-        pq.write_table(table, path, compression="none")
-        size += Path(path).stat().st_size
-    return Batch(number, dead, live, tombs, len(slices), size, frozenset(beaten.to_pylist()))
+        dead, live, tombs, beaten = _merge(cur, view, slices, parts, rows)
+    return dead.sort_by("slot"), live, tombs, beaten
 
 
 def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -207,6 +256,7 @@ def _merge(
             dead, winners, beaten = _survivors(cur, view, slices, merge.mode_of(rule), records)
             live = winners.filter(pc.equal(winners["kind"], merge.UPSERT))
             tombs = winners.filter(pc.not_equal(winners["kind"], merge.UPSERT))
+            dead = taken_by(dead, "seq", live["seq"].to_numpy(), live["slot"].to_numpy())
             kept = rows.take(pc.take(records["row"], live["seq"]))
             live = _with_slot(live["slot"], kept)
         else:
@@ -229,10 +279,10 @@ def _survivors(
         survives = mode.base_survives(n, "b", "w")
         same = f"{merge.ordering(n, 'b')} = {merge.ordering(n, 'w')}" if n else "false"
         matched = cur.sql(
-            f"SELECT w.slot, arg_min(b.row_no, b.row_no) AS row_no, w.seq, arg_min({survives}, b.row_no) AS survives, "
-            f"arg_min({same}, b.row_no) AS same FROM ({base_rows_sql(view, slices, [])}) b "
-            f"JOIN {WINNERS} w ON b.key = w.key AND b.slot = w.slot GROUP BY w.slot, w.seq"
+            f"SELECT w.slot, b.row_no, w.seq, {survives} AS survives, {same} AS same "
+            f"FROM ({base_rows_sql(view, slices, [])}) b JOIN {WINNERS} w ON b.key = w.key AND b.slot = w.slot"
         ).to_arrow_table()
+        matched = _first_of_each(matched)
         winners = cur.sql(f"SELECT * FROM {WINNERS} ORDER BY slot, seq").to_arrow_table()
         logged = pa.array([], pa.int64())
         if n and pc.any(pc.equal(winners["kind"], merge.DELETE)).as_py():
@@ -246,7 +296,14 @@ def _survivors(
     winners = winners.filter(pc.invert(pc.is_in(winners["seq"], value_set=lost["seq"].combine_chunks())))
     own = pc.or_(pc.is_in(winners["seq"], matched.filter(matched["same"])["seq"]), pc.is_in(winners["seq"], logged))
     winners = winners.append_column("own", own)
-    return matched.filter(pc.invert(matched["survives"])).select(["slot", "row_no"]), winners, lost["slot"]
+    return matched.filter(pc.invert(matched["survives"])).select(["slot", "row_no", "seq"]), winners, lost["slot"]
+
+
+def _first_of_each(matched: pa.Table) -> pa.Table:
+    """The first base row that each log record met; rarely is there more than one."""
+    order = np.lexsort((matched["row_no"].to_numpy(), seq := matched["seq"].to_numpy()))
+    repeated = np.flatnonzero(np.diff(seq[order]) == 0) + 1
+    return matched.take(pa.array(np.delete(order, repeated))) if len(repeated) else matched
 
 
 def _log_records(cur: Cursor, view: View, parts: list[tuple[int, LogPart]], rows: pa.Table) -> pa.Table:
@@ -323,7 +380,7 @@ def _with_slot(slots: Any, rows: pa.Table) -> pa.Table:
 
 
 def _no_dead() -> pa.Table:
-    return pa.table({"slot": pa.array([], pa.int32()), "row_no": pa.array([], pa.int64())})
+    return pa.schema([("slot", pa.int32()), ("row_no", pa.int64()), ("by", pa.int64())]).empty_table()
 
 
 def _no_tombs(view: View) -> pa.Table:

@@ -19,7 +19,7 @@ from lakesql.table.evolution import evolution
 from lakesql.table.logfold import View, key_sql
 from lakesql.table.names import literal, quote
 from lakesql.table.read import EARLIEST, ReadPlan
-from lakesql.table.retained import require_retained
+from lakesql.table.retained import cleaning_told, require_retained
 from lakesql.table.state import TableState
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
@@ -76,7 +76,8 @@ def between(before: Point, after: Point, shape: Point) -> Diff:
     """The plan for two states of one table; `shape` is the one whose columns are shown."""
     if not before.state.config.meta_fields and not before.state.config.record_key_fields:
         raise TableError(f"{before.state.path}: the table has no record key, so its rows cannot be matched.")
-    old, new = before.state.slices(before.as_of), after.state.slices(after.as_of)
+    with cleaning_told(before.state, before.as_of), cleaning_told(after.state, after.as_of):
+        old, new = before.state.slices(before.as_of), after.state.slices(after.as_of)
     shared = _shared(before, after, old, new)
     return Diff(_reading(before, shape, old, shared), _reading(after, shape, new, shared))
 

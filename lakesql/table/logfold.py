@@ -121,10 +121,28 @@ def fold_log(
     own[place[before.rank == state.rank[place]]] = True
     nth = np.searchsorted(keys, group[logged])
     own[nth[(kinds[numbers[logged]] == merge.UPSERT) & (rank[numbers[logged]] == state.rank[nth])]] = True
-    dead = met.select(["slot", "row_no"]).take(pa.array(base[~stays] - count))
+    dead = (
+        met.select(["slot", "row_no"])
+        .take(pa.array(base[~stays] - count))
+        .append_column("nth", pa.array(place[~stays]))
+    )
+    dead = taken_by(dead, "nth", np.flatnonzero(live), slots.filter(pa.array(live)).to_numpy())
     gone = records.take(pa.array(state.shown[tombs])).append_column("own", pa.array(own[tombs]))
     shown = shown.add_column(0, pa.field(SLOT, pa.int32()), slots.filter(pa.array(live)).cast(pa.int32()))
     return dead, shown, gone, met["slot"].filter(pa.array(stays))
+
+
+def taken_by(dead: pa.Table, column: str, winners: np.ndarray, slots: np.ndarray) -> pa.Table:
+    """slot, row_no, by: the number within its slot of the live record that took the place, null for none.
+
+    `column` of a dead row names its winner; `winners` are those of the live records, ascending, `slots` their slots.
+    """
+    named = dead[column].to_numpy()
+    at = np.searchsorted(winners, named)
+    taken = at < len(winners)
+    taken[taken] = winners[at[taken]] == named[taken]
+    by = at - np.searchsorted(slots, dead["slot"].to_numpy())
+    return dead.select(["slot", "row_no"]).append_column("by", pa.array(by, mask=~taken))
 
 
 def defaults(state: TableState) -> dict[str, Any]:

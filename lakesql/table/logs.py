@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakesql.errors import TableError, Unsupported
+from lakesql.errors import FileGone, Unsupported
 from lakesql.format import log
 from lakesql.format.avro import conform
 from lakesql.format.files import FileSlice, LogFile
@@ -44,7 +44,7 @@ def read_log_parts(
     """Decoded blocks of the slice, oldest first.
 
     `schema` is the table schema with its meta columns; `ordering_types` the types of its ordering fields.
-    Raises FormatError for undecodable content, TableError for a log file that is gone or whose types do not fit.
+    Raises FormatError for undecodable content, FileGone for a log file that went, TableError for one whose types do not fit.
     """
     parts = []
     for where, block in committed_blocks(state, file_slice, as_of):
@@ -75,7 +75,7 @@ def read_log_parts(
 def committed_blocks(state: TableState, file_slice: FileSlice, as_of: str | None) -> list[tuple[str, log.Block]]:
     """(where, block) of every data and delete block that counts, oldest first.
 
-    TableError for a log file that is gone, FormatError for damage in what a completed commit wrote.
+    FileGone for a log file that went, FormatError for damage in what a completed commit wrote.
     """
     queued: list[tuple[str, log.Block]] = []
     per_block = state.config.version < 8
@@ -85,7 +85,7 @@ def committed_blocks(state: TableState, file_slice: FileSlice, as_of: str | None
         try:
             data = state.storage.read(log_file.path)
         except FileNotFoundError as error:
-            raise TableError(
+            raise FileGone(
                 f"{where}: the log file is gone; it was cleaned or rolled back while the table was read. "
                 "Run the statement again."
             ) from error

@@ -23,7 +23,7 @@ from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
 from lakesql.table.logfold import SLOT, View, key_sql
 from lakesql.table.names import duckdb_type, literal, literals, quote
-from lakesql.table.retained import is_retained, require_retained, retained_from
+from lakesql.table.retained import cleaning_told, is_retained, require_retained, retained_from
 from lakesql.table.scan import FILE_NO, ROW_NO, empty_sql, scan_sql, select_sql
 from lakesql.table.state import TableState
 
@@ -67,10 +67,11 @@ def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") ->
     if instant is not None:
         require_retained(state, instant)
     view = _view(state, instant)
-    if mode == "read_optimized":
-        base = [FileSlice(b.partition, b.file_id, b.instant, b, ()) for b in state.base_files(instant)]
-        return ReadPlan(view, mode, tuple(base))
-    return ReadPlan(view, mode, tuple(state.slices(instant)))
+    with cleaning_told(state, instant):
+        if mode == "read_optimized":
+            base = [FileSlice(b.partition, b.file_id, b.instant, b, ()) for b in state.base_files(instant)]
+            return ReadPlan(view, mode, tuple(base))
+        return ReadPlan(view, mode, tuple(state.slices(instant)))
 
 
 def plan_incremental(state: TableState, begin: str, end: str | None = None) -> ReadPlan:
@@ -99,7 +100,8 @@ def plan_incremental(state: TableState, begin: str, end: str | None = None) -> R
     if low is not None:
         _require_known_since(state, low, writes)
     view = _view(state, as_of)
-    slices = state.slices(as_of)
+    with cleaning_told(state, as_of):
+        slices = state.slices(as_of)
     if low is None:
         later = tuple(i.requested for i in writes if i not in seen)
         return ReadPlan(view, "incremental", tuple(slices), CommitFilter(later, excluded=True))

@@ -5,11 +5,12 @@ there it follows from the names of the files it deleted; ours also write it down
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from lakesql.errors import TableError
 from lakesql.format.files import BaseFile, LogFile, parse_data_file
-from lakesql.format.timeline import COMPLETED
+from lakesql.format.timeline import COMPLETED, REQUESTED, Instant, instant_file_name
 from lakesql.table.state import TableState
 
 EARLIEST = "lakesql.earliest"
@@ -62,6 +63,47 @@ def require_retained(state: TableState, as_of: str) -> None:
     raise TableError(
         f"{state.path}: the state as of {as_of} has been cleaned away. "
         f"The earliest instant that can still be read is {earliest}.{also}"
+    )
+
+
+@contextmanager
+def cleaning_told(state: TableState, as_of: str | None) -> Iterator[None]:
+    """Within, a file that an unfinished clean took is no lost file: TableError with the states that can be read."""
+    try:
+        yield
+    except TableError as error:
+        if as_of is None:
+            raise
+        for clean, plan in _pending_cleans(state):
+            if any(f"/{name}: commit" in str(error) for name in _planned_names(plan)):
+                raise TableError(_unfinished_text(state, as_of, clean, plan)) from error
+        raise
+
+
+def _pending_cleans(state: TableState) -> Iterator[tuple[Instant, Mapping[str, Any]]]:
+    for instant in state.timeline.pending("clean"):
+        name = instant_file_name(instant.requested, "clean", REQUESTED, state.config.layout)
+        if name in state.instant_files and state.instant_files[name].size_bytes:
+            yield instant, state.plan(instant, name)
+
+
+def _planned_names(plan: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the files that a clean is to delete; plans of old have names, newer ones paths."""
+    for group in (plan.get("filePathsToBeDeletedPerPartition") or {}).values():
+        yield from (str(one["filePath"]).rsplit("/", 1)[-1] for one in group)
+    for names in (plan.get("filesToBeDeletedPerPartition") or {}).values():
+        yield from names
+
+
+def _unfinished_text(state: TableState, as_of: str, clean: Instant, plan: Mapping[str, Any]) -> str:
+    told = (plan.get("earliestInstantToRetain") or {}).get("timestamp")
+    earliest = told or (plan.get("extraMetadata") or {}).get(EARLIEST)
+    left = f"States from {earliest} on" if earliest else "The newest state"
+    saved = _saved(state)
+    also = f" and the savepoints {', '.join(sorted(saved))}" if saved else ""
+    return (
+        f"{state.path}: the state as of {as_of} is being cleaned away by the clean {clean.requested}, which has not finished: "
+        f"some of its files are deleted. {left}{also} can be read. CALL run_clean finishes the clean."
     )
 
 

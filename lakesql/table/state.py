@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from lakesql.errors import FormatError, TableError, Unsupported
+from lakesql.errors import FileGone, FormatError, TableError, Unsupported
 from lakesql.format.avro import arrow_schema, avro_schema, without_meta_fields
 from lakesql.format.files import BaseFile, FileSlice, LogFile, base_files, file_slices, parse_data_file
 from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, decode_record
@@ -36,7 +36,7 @@ _cache: OrderedDict[tuple[str, str, int, int], object] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
-class _VanishedError(TableError):
+class _VanishedError(FileGone):
     """A file of the timeline that was listed is gone."""
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakesql.errors import FormatError, Unsupported
+from lakesql.errors import FileGone, FormatError, Unsupported
 from lakesql.format.avro import META_COLUMNS, conform
 from lakesql.format.bloom import BloomFilter, from_text, new_filter
 from lakesql.format.files import BaseFile
@@ -120,7 +120,11 @@ def _old_rows(source: pq.ParquetFile, spec: BaseSpec, where: str, use_threads: b
         first += batch.num_rows
 
 
-def _unreadable(where: str, error: Exception) -> FormatError:
+def _unreadable(where: str, error: Exception) -> FormatError | FileGone:
+    if isinstance(error, FileNotFoundError):
+        return FileGone(
+            f"{where}: the base file is gone; it was cleaned or rolled back meanwhile. Nothing was committed. Run it again."
+        )
     return FormatError(f"{where}: the base file cannot be read: {error}. Restore it, or roll back its commit.")
 
 

@@ -12,9 +12,6 @@ from lakesql.errors import Unsupported
 from lakesql.format.avro import META_COLUMNS
 from lakesql.table.state import TableState
 
-EVOLVE, RECONCILE = "lakesql.schema.evolve", "hoodie.datasource.write.reconcile.schema"
-"""The settings that ask for new columns; either is enough."""
-
 _PLAIN = (
     pa.bool_(),
     pa.int32(),

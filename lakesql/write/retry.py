@@ -1,6 +1,7 @@
 """The table's lock, and running a change again that lost against another writer.
 
-A CommitConflict says that nothing was committed, so rows that can be computed again may be written again. The first
+A CommitConflict says that nothing was committed, so rows that can be computed again may be written again; so does a
+FileGone: a clean beside took files of the state that the attempt began with. The first
 attempt computes them before it waits for the lock, as every write does. Each further attempt holds the lock from before
 it looks at the table, so that no lakesql writer can come between; writers of other engines do not know the lock.
 """
@@ -12,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TypeVar
 
-from lakesql.errors import CommitConflict
+from lakesql.errors import CommitConflict, FileGone
 from lakesql.storage import Storage
 from lakesql.write.result import WriteResult
 
@@ -41,13 +42,13 @@ def retried(storage: Storage, run: Callable[[], Result], limits: Callable[[], tu
     """What `run` gives, and how often it ran.
 
     `limits`, asked at the first conflict: the milliseconds since the beginning, and the number of further attempts,
-    after which the CommitConflict is raised.
+    after which the last failure is raised.
     """
     started = time.monotonic()
     try:
         return run(), 1
-    except CommitConflict as conflict:
-        failure = conflict
+    except (CommitConflict, FileGone) as conflict:
+        failure: CommitConflict | FileGone = conflict
         wait_ms, retries = limits()
     for attempt in range(2, retries + 2):
         left = started + wait_ms / 1000 - time.monotonic()
@@ -56,7 +57,7 @@ def retried(storage: Storage, run: Callable[[], Result], limits: Callable[[], tu
         try:
             with locked(storage, left):
                 return run(), attempt
-        except CommitConflict as conflict:
+        except (CommitConflict, FileGone) as conflict:
             failure = conflict
     raise failure
 

@@ -7,42 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakesql.errors import SQLError, Unsupported
+from lakesql.write.names_of_settings import ABSENT, SYNONYMS, UNSUPPORTED
 from lakesql.write.settings import parse_settings
-
-SYNONYMS = {
-    "type": "type",
-    "hoodie.table.type": "type",
-    "hoodie.datasource.write.table.type": "type",
-    "primaryKey": "primary_key",
-    "hoodie.table.recordkey.fields": "primary_key",
-    "hoodie.datasource.write.recordkey.field": "primary_key",
-    "orderingFields": "ordering_fields",
-    "preCombineField": "ordering_fields",
-    "hoodie.table.ordering.fields": "ordering_fields",
-    "hoodie.table.precombine.field": "ordering_fields",
-    "hoodie.datasource.write.precombine.field": "ordering_fields",
-    "hoodie.table.partition.fields": "partitioned_by",
-    "hoodie.datasource.write.partitionpath.field": "partitioned_by",
-    "hoodie.write.table.version": "version",
-    "hoodie.table.version": "version",
-    "hoodie.table.name": "name",
-    "recordMergeMode": "hoodie.record.merge.mode",
-    "hoodie.write.record.merge.mode": "hoodie.record.merge.mode",
-    "recordMergeStrategyId": "hoodie.record.merge.strategy.id",
-    "payloadClass": "hoodie.compaction.payload.class",
-    "hoodie.datasource.write.payload.class": "hoodie.compaction.payload.class",
-    "hoodie.datasource.write.keygenerator.type": "hoodie.table.keygenerator.type",
-}
-UNSUPPORTED = {
-    "hoodie.datasource.write.keygenerator.class": "name the key generator by hoodie.table.keygenerator.type",
-    "hoodie.table.keygenerator.class": "name the key generator by hoodie.table.keygenerator.type",
-}
-ABSENT = {
-    "hoodie.populate.meta.fields": ("false", "tables without meta columns are read, not written"),
-    "hoodie.table.cdc.enabled": ("true", "change data capture is not written yet"),
-    "hoodie.datasource.write.drop.partition.columns": ("true", "partition columns are always stored"),
-    "hoodie.schema.on.read.enable": ("true", "schema-on-read is read, not written"),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,10 @@ def child(order: dict[str, Any], say: Callable[[str], None]) -> None:
     say(f"done {death.calls}")
 
 
+def say(writer: int, text: str) -> None:
+    os.write(writer, text.encode())
+
+
 def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
@@ -78,7 +83,7 @@ def main() -> None:
         pid = os.fork()
         if not pid:
             os.close(reader)
-            child(order, lambda text: os.write(writer, text.encode()) and None)
+            child(order, partial(say, writer))
             os._exit(0)
         os.close(writer)
         with os.fdopen(reader) as answer:

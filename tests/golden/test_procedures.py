@@ -25,6 +25,11 @@ HUDI = {
     for row in csv.DictReader(Path(__file__).with_name("procedures.tsv").read_text().splitlines(), delimiter="\t")
 }
 OTHER_COLUMNS = {"help"}
+OF_METADATA_FILES = {
+    "show_metadata_table_files",
+    "show_metadata_table_partitions",
+    "validate_metadata_table_files",
+}
 ARROW = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(), "double": pa.float64()}
 
 
@@ -63,6 +68,8 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Connection:
 
 def has_nothing_to_show(name: str, table: lakesql.Table) -> bool:
     """Whether a procedure may refuse, as the table has not what it asks for."""
+    if name in OF_METADATA_FILES and not (Path(table.path) / ".hoodie" / "metadata" / "files").is_dir():
+        return True
     state = table.state
     if name.startswith("show_logfile"):
         return not any(isinstance(f, LogFile) for f in state.files)

@@ -1,7 +1,7 @@
 """The errors of `test_bad_input`: case -> class and whole text. {lake}, {instant} and {file} stand for what differs."""
 
 from lakesql import SQLError, TableError, Unsupported
-from lakesql.sql.settings import _OURS
+from lakesql.services.spelling import OURS
 
 MESSAGES: dict[str, tuple[type, str]] = {
     "table key_null": (
@@ -65,8 +65,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "table where_unknown_column": (
         SQLError,
-        "{lake}/trips: condition 'colour = 1': Binder Error: Referenced column \"colour\" not found in FROM clause!\n"
-        'Candidate bindings: "_hoodie_record_key", "_hoodie_partition_path". Correct the condition.',
+        "{lake}/trips: condition 'colour = 1': Binder Error: Referenced column \"colour\" not found in FROM clause. "
+        "The table has id, v, price, at, ts, city. Correct the condition.",
     ),
     "table where_no_condition": (
         SQLError,
@@ -74,8 +74,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "table read_where": (
         SQLError,
-        "{lake}/trips: condition 'colour = 1': Binder Error: Referenced column \"colour\" not found in FROM clause!\n"
-        'Candidate bindings: "_hoodie_record_key", "_hoodie_partition_path". Correct the condition.',
+        "{lake}/trips: condition 'colour = 1': Binder Error: Referenced column \"colour\" not found in FROM clause. "
+        "The table has id, v, price, at, ts, city. Correct the condition.",
     ),
     "table read_column": (
         TableError,
@@ -187,8 +187,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "sql update_where": (
         SQLError,
-        'trips: Binder Error: Referenced column "colour" not found in FROM clause!\n'
-        'Candidate bindings: "_hoodie_record_key", "_hoodie_partition_path". Nothing was written.',
+        'trips: Binder Error: Referenced column "colour" not found in FROM clause. '
+        "The table has id, v, price, at, ts, city. Nothing was written.",
     ),
     "sql update_key": (
         SQLError,
@@ -201,8 +201,8 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "sql delete_unknown": (
         SQLError,
-        'trips: Binder Error: Referenced column "colour" not found in FROM clause!\n'
-        'Candidate bindings: "_hoodie_record_key", "_hoodie_partition_path". Nothing was written.',
+        'trips: Binder Error: Referenced column "colour" not found in FROM clause. '
+        "The table has id, v, price, at, ts, city. Nothing was written.",
     ),
     "sql delete_using": (
         Unsupported,
@@ -465,7 +465,7 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "setting lakesql.nope": (
         SQLError,
-        f"setting lakesql.nope is unknown; lakesql has {', '.join(_OURS[:-1])} and {_OURS[-1]}.",
+        f"setting lakesql.nope is unknown; lakesql has {', '.join(OURS[:-1])} and {OURS[-1]}.",
     ),
     "setting hoodie.sql.insert.mode": (
         Unsupported,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.compaction import real
+from benchmarks.compaction import real, speed
 from benchmarks.compaction.__main__ import simulated
 from benchmarks.compaction.pareto import bytes_at, dominated, dominates, reading
 from benchmarks.compaction.patterns import PARTITIONS, PATTERNS, partition_of
@@ -125,3 +125,30 @@ def test_a_real_table_is_written_read_and_compacted(tmp_path, monkeypatch):
     assert seconds > 0
     assert written == table.sizes()[0][0]
     assert table.compact({}) == (0.0, 0)
+
+
+def medians(**changed: tuple[float, float]) -> dict[str, dict[str, float]]:
+    """Every case of `speed` with one second and 500 MB, but for those given as (seconds, MB)."""
+    names = {name: changed.get(name.replace("-", "_"), (1.0, 500.0)) for name in speed.CASES}
+    return {name: {"wall_s": s, "cpu_s": s, "peak_mb": mb} for name, (s, mb) in names.items()}
+
+
+def test_compaction_that_misses_its_goals_is_a_failure():
+    assert speed.failures(medians()) == []
+    slow, large = speed.failures(medians(wide_20_compact=(1.3, 500.0), long_5_compact_512MB=(1.0, 2000.0)))
+    assert "wide, 20 % updated: compaction takes 1.30 times the upsert" in slow
+    assert "long, 5 % updated: peak 2000 MB" in large
+    assert "| wide | 20 % | 1.000 | 1.300 | 1.30 |" in speed.report("about", medians(wide_20_compact=(1.3, 500.0)))
+
+
+@pytest.mark.parametrize("name", ["wide-20-upsert", "wide-20-compact", "long-5-compact-512MB"])
+def test_both_sides_of_the_speed_benchmark_give_the_same_rows(name, tmp_path):
+    root = speed.prepared(tmp_path / "data", 0.0005)
+    work = tmp_path / "work"
+    work.mkdir()
+    call, check = speed.prepare_call(speed.CASES[name], root, work)
+    if "compact" in name:
+        with pytest.raises(SystemExit, match="logs are left"):
+            check()
+    call()
+    check()

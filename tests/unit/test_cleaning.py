@@ -13,11 +13,13 @@ from lakesql.cli import app
 from lakesql.errors import LakeError, TableError
 from lakesql.format.metadata import encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED
+from lakesql.handle import Table
 from lakesql.services import clean_settings, cleaning
 from lakesql.storage import LocalStorage, open_storage
 from lakesql.table import read, retained
 from lakesql.table.damaged import damage_named
 from lakesql.table.state import load
+from tests.faulty import FaultError, FaultyStorage
 from tests.interop import rust
 from tests.samples import Kind, NewTable, create, rows, tuples
 from tests.writing import put
@@ -464,3 +466,32 @@ def test_a_table_without_partitions_is_cleaned(tmp_path: Path) -> None:
     (cleaned,) = table.clean(**keep(1))
     assert cleaned.files_deleted == 2
     assert tuples(table.read()) == [("a", "x", 3, 3)]
+
+
+@pytest.mark.parametrize("version", [9, 6])
+@pytest.mark.parametrize("policy", ["KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"])
+def test_time_travel_beside_an_unfinished_clean_says_which_states_are_left(version, policy, tmp_path):
+    made = create(tmp_path / "t", Kind("cow", version))
+    for n in range(4):
+        made.upsert(rows(("a", "x", n, n)), **NO)
+    first, *_, newest = [i.requested for i in made.state.timeline.completed_writes()]
+    settings = {
+        "hoodie.clean.policy": policy,
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.clean.fileversions.retained": "1",
+    }
+    dying = Table(FaultyStorage(made.state.storage, fail_at=1, how="after", kinds=("delete",)))
+    with pytest.raises(FaultError):
+        dying.clean(**settings)
+    assert made.state.timeline.pending("clean")
+    for ask in (lambda: made.read(as_of=first), lambda: made.savepoint(first)):
+        with pytest.raises(TableError) as caught:
+            ask()
+        text = str(caught.value)
+        assert f"the state as of {first} is being cleaned away by the clean" in text
+        assert "can be read. CALL run_clean finishes the clean." in text
+        assert "Restore the file" not in text
+    assert tuples(made.read(as_of=newest)) == [("a", "x", 3, 3)]
+    made.clean(**settings)
+    with pytest.raises(TableError, match="has been cleaned away"):
+        made.read(as_of=first)

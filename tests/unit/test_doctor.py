@@ -204,3 +204,15 @@ def test_a_torn_block_is_an_error_when_a_commit_counts_on_it_and_else_a_note(tmp
 def test_no_table_is_an_error_of_the_command(tmp_path: Path) -> None:
     with pytest.raises(lakesql.TableError, match="not a Hudi table"):
         findings(tmp_path)
+
+
+@pytest.mark.parametrize("version", [9, 6])
+@pytest.mark.parametrize("pattern", ["*.parquet", ".*.log*"])
+def test_a_lost_file_is_one_finding(version, pattern, tmp_path):
+    made(tmp_path, "mor", version)
+    lost = min((tmp_path / "t" / "city=x").glob(pattern))
+    lost.unlink()
+    found = findings(tmp_path)
+    assert [check for _, check, what, _ in found if lost.name in what] == ["missing files"]
+    [rest] = [what for severity, _, what, _ in found if severity == "note"]
+    assert rest == "Not checked until that is mended: torn files, partition metafiles, duplicate keys, compaction."

@@ -8,6 +8,7 @@ import lakesql
 from lakesql.format.timeline import instant_millis
 from lakesql.services.freshness import freshness, lag_text, parse_span
 from lakesql.shell import batch, new_shell
+from tests import samples
 
 MINUTE_MS = 60_000
 
@@ -175,3 +176,15 @@ def test_a_span_of_time_is_read_as_duckdb_reads_it():
 
 def test_a_lag_is_told_in_its_two_largest_units():
     assert [lag_text(s) for s in (0, 59, 61, 7200, 90061)] == ["0 s", "59 s", "1 min 1 s", "2 h", "1 d 1 h"]
+
+
+def test_a_log_compaction_is_no_commit_that_the_view_lacks(tmp_path):
+    made = samples.create(tmp_path / "t", samples.Kind("mor", 9))
+    made.upsert(samples.rows(("a", "x", 1, 1)))
+    for n in (2, 3, 4):
+        made.upsert(samples.rows(("a", "x", n, n)))
+    before = made.freshness()
+    assert made.compact(logs=True, **{"hoodie.log.compaction.blocks.threshold": "2"}).file_groups == 1
+    after = made.freshness()
+    assert (before.lag_commits, after.lag_commits) == (3, 3)
+    assert after.complete_to == before.complete_to

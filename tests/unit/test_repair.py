@@ -7,6 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakesql
+from lakesql.errors import CommitConflict
+from lakesql.procedures import changing, repair, tables
 from lakesql.sql.connection import Connection
 from lakesql.table.state import load
 from tests.writing import put, rows_of, table, upsert, values
@@ -205,3 +207,81 @@ def test_a_metadata_table_is_taken_away(con: Connection, tmp_path: Path) -> None
     }  # fmt: skip
     assert "was removed" in one(con, "delete_metadata_table('t')")
     assert not folder.exists()
+
+
+def test_append_into_a_hudi_table_is_an_upsert_as_of_hudis_writer(con: Connection, tmp_path: Path) -> None:
+    upsert(table(tmp_path / "t"), ("a", "x", 5, 5), ("b", "x", 2, 2))
+    copy = table(tmp_path / "copy", "mor")
+    upsert(copy, ("a", "x", 1, 1), ("c", "x", 3, 3))
+    con.sql("CALL copy_to_table('t', new_table => 'copy', save_mode => 'append')")
+    con.sql("CALL copy_to_table('t', new_table => 'copy', save_mode => 'append')")
+    assert rows_of(copy) == [("a", "x", 5, 5), ("b", "x", 2, 2), ("c", "x", 3, 3)]
+
+
+def test_a_copy_into_a_hudi_table_is_followed_by_a_clean_that_is_due(con: Connection, tmp_path: Path) -> None:
+    upsert(table(tmp_path / "t"), ("a", "x", 5, 5))
+    copy = table(tmp_path / "copy")
+    for n in range(3):
+        upsert(copy, ("a", "x", n, n))
+    con.sql("SET hoodie.clean.commits.retained = 1")
+    con.sql("CALL copy_to_table('t', new_table => 'copy', save_mode => 'append')")
+    assert [i.action for i in load(copy.storage).timeline.instants].count("clean") == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "copy_to_table('u', new_table => 't')",
+        "truncate_table('t')",
+        "drop_partition('t', 'city=x')",
+        "repair_deduplicate",
+    ],
+)
+def test_calls_that_write_run_the_services_that_are_due_and_try_again(
+    call: str, con: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = table(tmp_path / "t")
+    upsert(table(tmp_path / "u"), ("z", "x", 1, 1))
+    for n in range(3):
+        upsert(state, ("a", "x", n, n))
+    if call == "repair_deduplicate":
+        put(state, values(("a", "x", 9, 9)), operation="insert")
+        call = "repair_deduplicate('t', 'city=x', dry_run => false)"
+    tries = []
+    writes = {m: m.write for m in (repair, tables)}
+
+    def once_refused(*arguments: Any, **options: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise CommitConflict("another writer was faster")
+        return writes[tables](*arguments, **options)
+
+    for module in writes:
+        monkeypatch.setattr(module, "write", once_refused)
+    kept_up = []
+    monkeypatch.setattr(changing, "maintain", lambda *given: kept_up.append(given))
+    con.sql("SET hoodie.clean.commits.retained = 1")
+    con.sql(f"CALL {call}")
+    assert len(tries) == 2
+    [(_, storage, settings, _)] = kept_up
+    assert storage.uri == state.path
+    assert settings["hoodie.clean.commits.retained"] == "1"
+    assert settings["hoodie.table.name"] == state.name
+
+
+def test_a_file_that_an_archived_clean_removed_is_known(con: Connection, tmp_path: Path) -> None:
+    state = table(tmp_path / "t")
+    for n in range(4):
+        upsert(state, ("a", "x", n, n))
+    first = min((tmp_path / "t" / "city=x").glob("*.parquet"), key=lambda p: p.name.rpartition("_")[2])
+    con.sql("CALL run_clean('t', retain_commits => 1)")
+    clean = next(i for i in load(state.storage).timeline.instants if i.action == "clean")
+    asked = f"CALL show_file_status('t', file => '{first.name}')"
+    assert con.sql(asked).fetchall() == [("deleted", "clean", clean.requested, "active", "")]
+    for n in range(4, 9):
+        upsert(state, ("a", "x", n, n))
+    con.sql("CALL run_clean('t', retain_commits => 1)")
+    con.sql("SET hoodie.clean.commits.retained = 1")
+    con.sql("CALL archive_commits('t', min_commits => 2, max_commits => 3, retain_commits => 1)")
+    assert clean.requested not in {i.requested for i in load(state.storage).timeline.instants}
+    assert con.sql(asked).fetchall() == [("deleted", "clean", clean.requested, "archived", "")]

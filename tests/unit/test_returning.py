@@ -1,7 +1,10 @@
 """RETURNING of INSERT, UPDATE, DELETE and MERGE: the rows that really changed, old and new."""
 
+import re
+
 import pytest
 
+import lakesql
 from lakesql.errors import SQLError, TableError
 from tests.sql_tables import AB, all_rows
 
@@ -154,3 +157,30 @@ def test_old_row_is_where_the_key_was_under_a_global_index(con, kind):
     assert con.sql(f"DELETE FROM g WHERE id = 'a' {shown}").fetchall() == [("a", 7, None, "y", None)]
     con.sql("SET hoodie.simple.index.update.partition.path = false")
     assert con.sql(f"INSERT INTO g VALUES ('b', 7, 2, 'x') {shown}").fetchall() == [("b", 1, 7, "y", "x")]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE t SET v = v + 1 RETURNING {}",
+        "DELETE FROM t RETURNING {}",
+        "INSERT INTO t VALUES (9, 9) RETURNING {}",
+        "DELETE FROM t WHERE {} = 1",
+        "UPDATE t SET v = 1 WHERE {} = 1",
+    ],
+)
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [("numbr", "The table has id, v."), ("vv", "Did you mean v?")],
+)
+def test_an_unknown_column_names_only_columns_of_the_table(statement, column, said, tmp_path):
+    with lakesql.connect(warehouse=str(tmp_path)) as con:
+        con.sql("CREATE TABLE t (id INT, v INT) USING hudi TBLPROPERTIES (primaryKey = 'id')")
+        con.sql("INSERT INTO t VALUES (1, 1)")
+        with pytest.raises(lakesql.SQLError) as caught:
+            con.sql(statement.format(column))
+        if "RETURNING" not in statement:
+            with pytest.raises(lakesql.SQLError, match=re.escape(said)):
+                con.table("t").delete(f"{column} = 1")
+    assert f'"{column}" not found in FROM clause. {said} Nothing was written.' in str(caught.value)
+    assert "_hoodie" not in str(caught.value)

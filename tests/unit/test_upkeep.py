@@ -9,10 +9,12 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from lakesql import handle
 from lakesql.cli import app
-from lakesql.errors import CommitConflict, LakeError, TableError
+from lakesql.errors import CommitConflict, FileGone, LakeError, TableError
 from lakesql.table.state import load
 from lakesql.upkeep import ONCE_WAITS, keep, seconds_of
+from tests.faulty import FaultyStorage
 from tests.writing import delete, rows_of, table, upsert
 
 
@@ -129,3 +131,63 @@ def test_the_process_works_beside_a_writer_and_ends_cleanly(tmp_path):
     assert "Stopped after" in output
     assert rows_of(t) == [("a", "x", n, n)]
     assert sum(i.action == "compaction" for i in load(t.storage).timeline.instants) > 2
+
+
+def test_a_file_that_a_clean_beside_took_is_waited_out_even_in_the_first_round():
+    said = []
+    work = script(FileGone("gone"), FileGone("gone"), "one", FileGone("gone"), "two")
+    assert keep(work, said.append, 600, lambda _: None) == 2
+    assert said == ["Waiting: gone", "Waiting: gone", "one", "Waiting: gone", "two", "Stopped after 2 rounds."]
+
+
+def test_a_file_that_stays_away_ends_the_first_round():
+    with pytest.raises(FileGone):
+        keep(script(*[FileGone("gone")] * (ONCE_WAITS + 1)), str, 600, lambda _: None)
+
+
+@pytest.mark.parametrize("work", ["cluster", "compact", "upsert"])
+def test_files_that_vanish_within_a_round_are_told_apart_from_lost_ones(work, tmp_path):
+    """The storage loses the newest base file after the table was listed, as when a clean removes a replaced group."""
+    t = handle.open_table(logged(tmp_path / "t").path)
+    storage = VanishingStorage(t.state.storage)
+    mine = handle.Table(storage)
+    storage.armed = True
+    calls = {"cluster": mine.cluster, "compact": mine.compact, "upsert": lambda: mine.delete("v = 2")}
+    with pytest.raises(FileGone, match="is gone"):
+        calls[work]()
+
+
+class VanishingStorage(FaultyStorage):
+    """Data files are listed, and gone when they are opened."""
+
+    armed = False
+
+    def __init__(self, inner):
+        super().__init__(inner, fail_at=0)
+
+    def data_path(self, path):
+        return super().data_path(f"gone/{path}" if self.armed else path)
+
+
+def test_command_clusters_chosen_partitions_with_settings(tmp_path):
+    t = logged(tmp_path / "t")
+    upsert(t, ("c", "y", 3, 3))
+    runner = CliRunner()
+    done = runner.invoke(app, ["cluster", t.path, "--partition", "city=x"])
+    assert "made 1 file groups of 1" in done.output
+    done = runner.invoke(app, ["cluster", t.path, "--partition", "city=nowhere"])
+    assert "there is no partition 'city=nowhere'" in str(done.exception)
+
+
+def test_command_archives_a_table(tmp_path):
+    t = table(tmp_path / "t", "cow")
+    for n in range(8):
+        upsert(t, ("a", "x", n, n))
+    short = ["--set", "hoodie.keep.min.commits=2", "--set", "hoodie.keep.max.commits=3"]
+    keep_few = ["--set", "hoodie.clean.commits.retained=1"]
+    runner = CliRunner()
+    assert runner.invoke(app, ["archive", t.path]).output == "Nothing to archive.\n"
+    assert "files removed" in runner.invoke(app, ["clean", t.path, *keep_few]).output
+    assert "instants archived" in runner.invoke(app, ["archive", t.path, *short, *keep_few]).output
+    assert len(load(t.storage).timeline.completed_writes()) == 2
+    assert rows_of(t) == [("a", "x", 7, 7)]
