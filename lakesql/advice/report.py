@@ -5,6 +5,7 @@ numbers that decide it, the questions people are told to ask, the table of both 
 against log bytes, and where prices and facts come from. Pure.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from lakesql.advice import costs
 from lakesql.advice.calibration import Calibration
-from lakesql.advice.costs import Row, Spread, Workload
+from lakesql.advice.costs import Logs, Row, Spread, Workload
 from lakesql.advice.facts import CHANGES_MIN, Facts
 
 ADVICE_SCHEMA = pa.schema(
@@ -204,7 +205,7 @@ class _Made:
     def questions(self) -> Iterator[Line]:
         """The four questions that people are told to ask, answered from the data."""
         facts, load, prices = self.facts, self.load, self.prices
-        cow, mor = costs.cow_commit(load, prices), costs.mor_commit(load, prices)
+        cow, mor = costs.cow_commit(load, prices), costs.mean_mor_commit(load, prices)
         every = "" if facts.interval_s is None else f" Commits come every {_seconds(facts.interval_s)}."
         yield Line(
             Topic.QUESTIONS, "How soon must a commit be visible?", cow - mor, "s",
@@ -246,7 +247,7 @@ class _Made:
         load, prices = self.load, self.prices
         n = load.deltas
         middle = (n + 1) / 2
-        cow, mor = costs.cow_commit(load, prices), costs.mor_commit(load, prices)
+        cow, mor = costs.cow_commit(load, prices), costs.mean_mor_commit(load, prices)
         scan = costs.scan(load, prices)
         firsts = [costs.first_read(load, prices, k) for k in range(1, n + 1)]
         warms = [costs.warm_read(load, prices, k) for k in range(1, n + 1)]
@@ -298,22 +299,20 @@ class _Made:
             other = facts.rows_rewritten * base_row
             text = "base files of the touched file groups, written anew by each commit"
         else:
-            logs, folded = facts.rows_changed * log_row, facts.rows_compacted() * base_row
-            other = logs + folded
-            text = f"{_bytes(logs)} of logs, {_bytes(folded)} by compactions every {facts.deltas} commits"
+            logged, folded = facts.rows_changed * log_row, facts.rows_compacted() * base_row
+            other = logged + folded
+            text = f"{_bytes(logged)} of logs, {_bytes(folded)} by compactions every {facts.deltas} commits"
         name = COW if facts.is_mor else MOR
         yield Line(Topic.HISTORY, f"the same commits as {name}", other, "bytes", text)
         yield Line(
             Topic.HISTORY, f"write amplification as {name}", other / changed, "x", "bytes written per byte changed"
         )
         if facts.is_mor and (dirty := [g for g in facts.groups.values() if g.log_rows]):
-            now = Spread(len(dirty), sum(g.rows for g in dirty))
-            work = [
-                *costs.compact_work(now, self.load.row),
-                *costs.merge_work(now, facts.log_files, facts.log_rows, self.load.row),
-            ]
-            cost = costs.seconds(self.prices, work)
-            text = f"{len(dirty)} file groups have a log; {_bytes(now.rows * base_row)} would be written"
+            groups = Spread(len(dirty), sum(g.rows for g in dirty))
+            live = sum(g.rows * -math.expm1(-g.log_rows / g.rows) for g in dirty if g.rows)
+            logs = Logs(groups, facts.log_files, facts.log_rows, live)
+            cost = costs.fold(self.load, self.prices, logs) + costs.merge_logs(self.load, self.prices, logs)
+            text = f"{len(dirty)} file groups have a log; {_bytes(groups.rows * base_row)} would be written"
             yield Line(Topic.HISTORY, "compaction now", cost, "s", text)
 
     def curve(self) -> Iterator[Line]:
@@ -325,10 +324,8 @@ class _Made:
             rows = share * whole.rows * base_row / log_row
             cost = scan
             if rows:
-                commits = rows / max(1.0, self.load.changed_rows)
-                dirty, files = self.load.touched(commits), commits * self.load.touched().files
-                work = [*costs.patch_work(dirty, self.load.row), *costs.merge_work(dirty, files, rows, self.load.row)]
-                cost += costs.seconds(self.prices, work)
+                logs = self.load.logs(rows / max(1.0, self.load.changed_rows))
+                cost += costs.patch(self.load, self.prices, logs) + costs.merge_logs(self.load, self.prices, logs)
             text = f"{rows:,.0f} rows in the logs; {cost / scan:.1f} times the read without logs"
             yield Line(Topic.CURVE, f"first read, log bytes {share:.0%} of base bytes", cost, "s", text)
 
