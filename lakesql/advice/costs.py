@@ -247,6 +247,14 @@ class Workload:
         live = float((np.asarray(self.rows) * chance) @ (1 - untouched))
         return Logs(self.touched(), files, float(self._changed @ again), live)
 
+    def by_group(self, groups: int) -> tuple[np.ndarray, np.ndarray]:
+        """For so many file groups that stand for all: the chance that a commit touches one, and what part of its rows then."""
+        chance = -np.expm1(-self._draws)
+        part = np.minimum(1.0, self._parts / np.maximum(chance, 1e-300))
+        places = np.repeat(np.arange(len(self.rows)), self._counts.astype(int))
+        chosen = places[np.linspace(0, len(places) - 1, groups).round().astype(int)]
+        return chance[chosen], part[chosen]
+
     def at_share(self, share: float) -> "Workload":
         """The same table and spread with another update share."""
         return replace(self, changed_rows=share * self.table.rows)

@@ -7,7 +7,7 @@ against log bytes, and where prices and facts come from. Pure.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from itertools import groupby
 
@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from lakesql.advice import costs
 from lakesql.advice.calibration import Calibration
-from lakesql.advice.costs import Logs, Row, Spread, Workload
+from lakesql.advice.costs import Logs, Own, Spread, Workload
 from lakesql.advice.facts import CHANGES_MIN, Facts
+from lakesql.advice.measure import Measured
 
 ADVICE_SCHEMA = pa.schema(
     [
@@ -103,15 +104,22 @@ def _side_by_side(lines: Sequence[Line]) -> list[str]:
     return text
 
 
-def advice_of(where: str, facts: Facts, row: Row | None, record: Calibration, reads: float | None) -> Advice:
-    """The advice from a table's facts. `row` is None when the table has neither base files nor logs."""
+def advice_of(
+    where: str,
+    facts: Facts,
+    load: Workload | None,
+    record: Calibration,
+    reads: float | None,
+    measured: Measured | None = None,
+) -> Advice:
+    """The advice from a table's facts. `load` is None when they are too few."""
     kind = "mor" if facts.is_mor else "cow"
-    if not facts.enough or row is None:
+    if load is None:
         sentence = _lacking(facts)
         first = Line(Topic.RECOMMENDATION, "not enough history", float(len(facts.changes)), "commits", sentence)
-        lines = (first, *_now(facts), *_basis(facts, record))
+        lines = (first, *_now(facts), *_basis(facts, record, measured))
         return Advice(where, kind, None, sentence, reads, None, (), lines)
-    made = _Made(facts, facts.workload(row), record, reads)
+    made = _Made(facts, load, record, reads)
     recommended, sentence = made.verdict()
     head = Line(Topic.RECOMMENDATION, recommended or "either", made.gain(), "of the cost spared", sentence)
     lines = (
@@ -122,7 +130,7 @@ def advice_of(where: str, facts: Facts, row: Row | None, record: Calibration, re
         *made.history(),
         *_now(facts),
         *made.curve(),
-        *_basis(facts, record),
+        *_basis(facts, record, measured),
     )
     return Advice(where, kind, recommended, sentence, reads, made.even_reads, made.even_shares, tuple(lines))
 
@@ -344,12 +352,19 @@ def _now(facts: Facts) -> Iterator[Line]:
         yield Line(Topic.HISTORY, "largest log share of a file group", float(shares.max()), "of the base file", text)
 
 
-def _basis(facts: Facts, record: Calibration) -> Iterator[Line]:
+def _basis(facts: Facts, record: Calibration, measured: Measured | None) -> Iterator[Line]:
     text = f"{len(facts.changes)} of them change rows that were there; only these count"
     yield Line(Topic.BASIS, "commits looked at", float(facts.commits), "commits", text)
     clock = "" if record.clock == "wall" else " They are CPU time of all threads."
     text = f"{record.text[0].upper()}{record.text[1:]}.{clock}"
     yield Line(Topic.BASIS, "error of the prices", record.error, "median, relative", text)
+    if measured is None:
+        text = "The prices are corrected by nothing measured with this table; `lakesql advise --measure` does that."
+        yield Line(Topic.BASIS, "measured with this table", None, "", text)
+        return
+    operations = ", ".join(f"{f.name.replace('_', ' ')} {getattr(measured.own, f.name):.2f}" for f in fields(Own))
+    text = f"Corrected by what was {measured.text}; times the prices: {operations}."
+    yield Line(Topic.BASIS, "measured with this table", float(measured.rows), "rows", text)
 
 
 def _lacking(facts: Facts) -> str:
