@@ -57,8 +57,8 @@ class Plan:
     apart: float = 1.4  # neighbours with a smaller ratio of update shares are close enough
 
 
-FULL = Plan((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 30_000, 2, 3)
-QUICK = Plan((0.001, 0.01, 0.1, 1.0), 20_000, 1, 1)
+FULL = Plan((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 25_000, 1, 2)
+QUICK = Plan((0.001, 0.01, 0.1, 1.0), 15_000, 1, 1)
 
 
 class Grid:

@@ -42,7 +42,8 @@ class _Size:
 
     groups: int
     rows: int  # per file group
-    extra: int  # columns besides key, time and two numbers: two texts, a number, and so on
+    extra: int  # columns besides key, time and two numbers
+    kinds: str = "t"  # of these, in turn: t text, r text that repeats, n whole number, d decimal number, m moment
 
     @property
     def all_rows(self) -> int:
@@ -50,18 +51,18 @@ class _Size:
 
 
 _SIZES = (
-    _Size(4, 6_000, 1),
-    _Size(16, 4_000, 24),
-    _Size(10, 24_000, 0),
-    _Size(14, 16_000, 3),
-    _Size(8, 12_000, 10),
-    _Size(6, 45_000, 2),
-    _Size(8, 30_000, 16),
+    _Size(4, 6_000, 1, "r"),
+    _Size(16, 4_000, 24, "tndrm"),
+    _Size(10, 26_000, 0),
+    _Size(14, 16_000, 3, "trt"),
+    _Size(8, 12_000, 10, "ndmn"),
+    _Size(6, 45_000, 2, "dm"),
+    _Size(9, 24_000, 16, "nrdnt"),
 )
 _COMMITS = ((0.001, 1.0, 3), (0.02, 1.0, 3), (0.1, 0.5, 3), (0.3, 1.0, 3), (1.0, 1.0, 2))
 """(share of the rows of the file groups that are touched, share of the file groups, commits of this kind)."""
 _SCALE = 0.25
-_CURVE_SIZE = _Size(6, 25_000, 3)
+_CURVE_SIZE = _Size(6, 25_000, 3, "rtn")
 _CURVE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
@@ -171,7 +172,7 @@ def _curve(timed: Timed, folder: Path) -> Iterator[CurvePoint]:
             log_bytes=sum(f.size_bytes for s in slices for f in s.logs),
             log_rows=log_rows,
             first_s=first,
-            warm_s=float(np.median([timed.read(path) for _ in range(_WARM_READS)])),
+            warm_s=min(timed.read(path) for _ in range(_WARM_READS)),
         )
 
 
@@ -184,7 +185,7 @@ def _chosen(size: _Size, share: float, part: float, seed: int) -> np.ndarray:
 
 
 def _rows(size: _Size, numbers: np.ndarray, moment: int) -> pa.Table:
-    """Rows by number: a key in no order, a time, two numbers, then texts that repeat, texts that do not, numbers."""
+    """Rows by number: a key in no order, a time, two numbers, then the columns that the size asks for."""
     draw = np.random.default_rng(moment)
     count = len(numbers)
     keys = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -195,6 +196,14 @@ def _rows(size: _Size, numbers: np.ndarray, moment: int) -> pa.Table:
         "amount": pa.array(draw.random(count).round(4)),
     }
     for number in range(size.extra):
-        values = pa.array(draw.integers(0, 10**9 if number % 3 else 3000, count))
-        columns[f"extra_{number}"] = values if number % 3 == 2 else values.cast(pa.string())
+        columns[f"extra_{number}"] = _values(size.kinds[number % len(size.kinds)], draw, count)
     return pa.table(columns)
+
+
+def _values(kind: str, draw: np.random.Generator, count: int) -> pa.Array:
+    if kind == "d":
+        return pa.array(draw.random(count).round(3) * 1000)
+    values = pa.array(draw.integers(0, 3000 if kind == "r" else 10**9, count))
+    if kind == "m":
+        return values.cast(pa.timestamp("us"))
+    return values if kind == "n" else values.cast(pa.string())

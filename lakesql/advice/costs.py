@@ -1,7 +1,7 @@
 """What a commit, a read and a compaction cost on a Copy-on-Write and on a Merge-on-Read table: a closed formula.
 
 Pure arithmetic, nothing is measured or read here. Each operation is a list of steps with what they handle (`Amount`:
-times, files, column chunks, rows, bytes); each step has a price (`Price`: seconds for one of each), which a calibration
+times, files, column chunks, rows, values, bytes); each step has a price (`Price`: seconds for one of each), which a calibration
 has measured with real tables. `docs/advice.md` writes the same with symbols. Bytes are those of a row's values in memory,
 without the meta columns; what a row takes on storage is another figure and has no part in the seconds.
 
@@ -53,22 +53,25 @@ class Amount:
     files: float = 0.0
     chunks: float = 0.0  # columns of files
     rows: float = 0.0
+    cells: float = 0.0  # values: rows times columns
     bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Seconds per time a step is taken, per file, column of a file, row and byte."""
+    """Seconds per time a step is taken, per file, column of a file, row, value and byte."""
 
     time: float = 0.0
     file: float = 0.0
     chunk: float = 0.0
     row: float = 0.0
+    cell: float = 0.0
     byte: float = 0.0
 
     def of(self, amount: Amount) -> float:
         by_file = self.file * amount.files + self.chunk * amount.chunks
-        return self.time * amount.times + by_file + self.row * amount.rows + self.byte * amount.bytes
+        by_row = self.row * amount.rows + self.cell * amount.cells + self.byte * amount.bytes
+        return self.time * amount.times + by_file + by_row
 
 
 Prices = Mapping[str, Price]
@@ -93,7 +96,7 @@ class Row:
     def of(self, part: "Spread", rows: float | None = None) -> Amount:
         """The amount of handling these file groups once, or `rows` rows in them."""
         count = part.rows if rows is None else rows
-        return Amount(1, part.files, part.files * self.columns, count, count * self.bytes)
+        return Amount(1, part.files, part.files * self.columns, count, count * self.columns, count * self.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class Own:
 
 def commit_work(table: Spread, changed_rows: float, row: Row) -> Work:
     """What both types do in a commit: take the rows in, find their keys."""
-    batch = Amount(1, rows=changed_rows, bytes=changed_rows * row.bytes)
+    batch = row.of(Spread(0.0, changed_rows))
     return [(COMMIT, batch), (LOOK_UP, Amount(1, files=table.files, rows=table.rows))]
 
 

@@ -13,24 +13,25 @@ import numpy as np
 from lakesql.advice import costs
 from lakesql.advice.costs import Price, Prices, Work
 
-_PARTS = {"time": "times", "file": "files", "chunk": "chunks", "row": "rows", "byte": "bytes"}
+_PARTS = {"time": "times", "file": "files", "chunk": "chunks", "row": "rows", "cell": "cells", "byte": "bytes"}
 """Field of a Price to the field of an Amount that it multiplies."""
 
 _ALL = tuple(_PARTS)
+_BY_ROW = ("row", "cell", "byte")
 _PRICED = {
-    costs.COMMIT: ("time", "row", "byte"),
+    costs.COMMIT: ("time", *_BY_ROW),
     costs.LOOK_UP: ("file", "row"),
     costs.LOOK_THROUGH: ("file", "row"),
     costs.REWRITE: _ALL,
     costs.APPEND: _ALL,
     costs.SCAN: _ALL,
     costs.PATCH: _ALL,
-    costs.OVERLAY: ("row", "byte"),
+    costs.OVERLAY: _BY_ROW,
     costs.MERGE: _ALL,
     costs.MATCH: ("row",),
-    costs.KEEP: ("row", "byte"),
+    costs.KEEP: _BY_ROW,
     costs.COMPACT: _ALL,
-    costs.FOLD: ("row", "byte"),
+    costs.FOLD: _BY_ROW,
 }
 """What each step can cost; the rest is zero, since another step has the same amount."""
 

@@ -9,8 +9,7 @@ itself is only read.
 
 import shutil
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from lakesql.table.state import TableState
 
 SAMPLE_ROWS, SAMPLE_BYTES = 1_000_000, 256 << 20
 """At most so many rows and bytes in memory are copied."""
-_COMMITS, _WARM_READS = 4, 5
+_COMMITS, _WARM_READS = 5, 7
 _LEAST, _MOST = 0.05, 20.0
 _MODE = "hoodie.record.merge.mode"
 
@@ -74,15 +73,21 @@ def measure(
 
 
 def own_of(twins: Twins, run: Run, prices: Prices) -> Own:
-    """Seconds of each operation, as a part of what the formula says."""
-    said, took = Counter[str](), Counter[str]()
+    """Seconds of each operation as a part of what the formula says."""
+    pairs: dict[str, list[tuple[float, float]]] = {}
     for turn in run.turns:
         for name, work, passed in works_of(twins, turn):
-            said[name] += seconds(prices, work)  # type: ignore[assignment]
-            took[name] += passed  # type: ignore[assignment]
-    folded = seconds(prices, compact_work(run.turns[-1].after, twins.row))
-    factors = [took[name] / max(said[name], 1e-9) for name in ("cow commit", "mor commit", "scan", "patch", "merge")]
-    return Own(*(min(_MOST, max(_LEAST, f)) for f in (*factors, run.compaction / max(folded, 1e-9))))
+            pairs.setdefault(name, []).append((max(seconds(prices, work), 1e-9), passed))
+    pairs["compaction"] = [(max(seconds(prices, compact_work(run.turns[-1].after, twins.row)), 1e-9), run.compaction)]
+    names = ("cow commit", "mor commit", "scan", "patch", "merge", "compaction")
+    return Own(*(min(_MOST, max(_LEAST, _factor(pairs[name]))) for name in names))
+
+
+def _factor(pairs: Sequence[tuple[float, float]]) -> float:
+    """The median of took / said, a turn weighing as much as was said of it: a disturbed turn tells nothing."""
+    found = sorted((took / said, said) for said, took in pairs)
+    weights = np.cumsum([said for _, said in found])
+    return found[int(np.searchsorted(weights, weights[-1] / 2))][0]
 
 
 def _require_copyable(state: TableState) -> None:
