@@ -376,6 +376,12 @@ def advise(
     reads_per_write: Annotated[
         float | None, typer.Option("--reads-per-write", min=0, help="Snapshot reads of the whole table per commit.")
     ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", help="Correct the prices by running copies of the table's file groups as both types."
+        ),
+    ] = False,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="First measure what writes and reads cost on this machine.")
     ] = False,
@@ -387,7 +393,7 @@ def advise(
     if calibrate:
         _calibrate()
     if table is not None:
-        typer.echo(str(table.advise(reads_per_write)))
+        typer.echo(str(table.advise(reads_per_write, measure)))
 
 
 def _calibrate() -> None:

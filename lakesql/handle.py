@@ -372,14 +372,15 @@ class Table:
         """The timeline with its archived part, newest first."""
         return inspect.timeline(self.state, True).sort_by([("instant", "descending")])
 
-    def advise(self, reads_per_write: float | None = None) -> Advice:
+    def advise(self, reads_per_write: float | None = None, measure: bool = False) -> Advice:
         """Copy-on-Write or Merge-on-Read for this table, from its own commits; print it, or take `.to_arrow()`.
 
         `reads_per_write`: snapshot reads of the whole table per commit; without it the break-even is stated.
+        `measure`: correct the prices by running copies of this table's file groups as both types (docs/advice.md).
         """
         cur = self._con.cursor()
         make_utc(cur)
-        return advise(cur, self.state, reads_per_write)
+        return advise(cur, self.state, reads_per_write, measure=measure)
 
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""

@@ -7,8 +7,8 @@ The tables are other ones than the calibration's: rows, columns and values diffe
 
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from lakesql.advice.costs import spread_rows
 
 GROUPS = 12
 DELTAS = 5  # commits between two compactions
-WARM_READS = 3
+WARM_READS = 7
 _ZIPF = 3.0
 _COLUMNS = {"narrow": 2, "wide": 18}
 
@@ -42,33 +42,37 @@ class Workload:
 class Measured:
     """Seconds of one table type under one workload.
 
-    All but the last are of commits that are each read at once: the commits, their first reads, the median of the further
-    reads, one compaction. sparse: twice as many commits, one read among them, two compactions.
+    All but the last are of commits that are each read at once, one number per commit: the commit, its first read, the
+    fastest of the further reads; then one compaction. sparse: twice as many commits, one read among them, two compactions.
     """
 
-    writes: float
-    first_reads: float
-    warm_reads: float
+    writes: tuple[float, ...]
+    first_reads: tuple[float, ...]
+    warm_reads: tuple[float, ...]
     compaction: float
     sparse: float
 
     def total(self, reads_per_write: float) -> float:
-        """Seconds per commit, with its reads and its part of a compaction. Reads beyond those that were run count as their median."""
+        """Seconds per commit, with its reads and its part of a compaction. Further reads count as the fastest that was run."""
         if reads_per_write < 1:
             return self.sparse / (2 * DELTAS)
-        reads = self.first_reads + (reads_per_write - 1) * self.warm_reads
-        return (self.writes + reads + self.compaction) / DELTAS
+        reads = sum(self.first_reads) + (reads_per_write - 1) * sum(self.warm_reads)
+        return (sum(self.writes) + reads + self.compaction) / DELTAS
 
 
 @dataclass
-class _Sums:
+class Seen:
     """A Measured in the making."""
 
-    writes: float = 0.0
-    first_reads: float = 0.0
-    warm_reads: float = 0.0
+    writes: list[float] = field(default_factory=list)
+    first_reads: list[float] = field(default_factory=list)
+    warm_reads: list[float] = field(default_factory=list)
     compaction: float = 0.0
     sparse: float = 0.0
+
+    def measured(self) -> Measured:
+        lists = (tuple(self.writes), tuple(self.first_reads), tuple(self.warm_reads))
+        return Measured(*lists, self.compaction, self.sparse)
 
 
 class Runner:
@@ -90,37 +94,47 @@ class Runner:
         """
         batches = [self._batch(self._chosen(work, 100 * turn + k), k + 1) for k in range(2 * DELTAS)]
         kinds = ("cow", "mor") if turn % 2 == 0 else ("mor", "cow")
-        dense = {kind: self._copy(kind, "dense") for kind in kinds}
-        found = {kind: _Sums() for kind in kinds}
-        for batch in batches[:DELTAS]:
-            for kind, table in dense.items():
-                found[kind].writes += self._timed(lambda batch=batch, table=table: table.upsert(batch))
-                found[kind].first_reads += self._read(table)
-            warm = [[self._read(dense[kind]) for kind in kinds] for _ in range(WARM_READS)]
-            for kind, median in zip(kinds, np.median(warm, axis=0), strict=True):
-                found[kind].warm_reads += float(median)
-        found["mor"].compaction = self._fold(dense["mor"])
+        found, dense = self.dense(batches[:DELTAS], kinds)
         for cycle in range(2):
-            tables = {kind: self._copy(kind, f"sparse-{cycle}") for kind in kinds}
-            for number, batch in enumerate(batches[cycle * DELTAS :][:DELTAS]):
-                for kind, table in tables.items():
-                    found[kind].sparse += self._timed(lambda batch=batch, table=table: table.upsert(batch))
-                    if cycle == 1 and number == DELTAS // 2:
-                        found[kind].sparse += self._read(table)
-            # nothing has merged the last commits yet, so the compaction does
-            first, warm_read = self._read(tables["mor"]), self._read(tables["mor"])
-            found["mor"].sparse += max(0.0, first - warm_read) + found["mor"].compaction
-        return {kind: Measured(**asdict(sums)) for kind, sums in found.items()}, dense
+            for kind, seconds in self.sparse(batches[cycle * DELTAS :][:DELTAS], kinds, read=cycle == 1).items():
+                found[kind].sparse += seconds
+        return {kind: seen.measured() for kind, seen in found.items()}, dense
 
-    def _fold(self, table: lakesql.Table) -> float:
-        """Seconds to write anew the base files of all file groups that have a log, as a Copy-on-Write table does.
+    def dense(
+        self, batches: Sequence[pa.Table], kinds: Sequence[str]
+    ) -> tuple[dict[str, "Seen"], dict[str, lakesql.Table]]:
+        """Commits that are each read at once and again, then a compaction of a copy."""
+        dense = {kind: self._copy(kind, "dense") for kind in kinds}
+        found = {kind: Seen() for kind in kinds}
+        for batch in batches:
+            for kind, table in dense.items():
+                found[kind].writes.append(self._timed(lambda batch=batch, table=table: table.upsert(batch)))
+                found[kind].first_reads.append(self._read(table))
+            warm = [[self._read(dense[kind]) for kind in kinds] for _ in range(WARM_READS)]
+            for kind, fastest in zip(kinds, np.min(warm, axis=0), strict=True):
+                found[kind].warm_reads.append(float(fastest))
+        found["mor"].compaction = self._compact(self._copy_of(dense["mor"]))
+        return found, dense
 
-        An update of one row in each of them makes the Copy-on-Write twin rewrite the same rows.
-        """
+    def sparse(self, batches: Sequence[pa.Table], kinds: Sequence[str], read: bool) -> dict[str, float]:
+        """Commits with one read among them, or none, then a compaction, which merges what the last commit has logged."""
+        tables = {kind: self._copy(kind, "sparse") for kind in kinds}
+        found = dict.fromkeys(kinds, 0.0)
+        for number, batch in enumerate(batches):
+            for kind, table in tables.items():
+                found[kind] += self._timed(lambda batch=batch, table=table: table.upsert(batch))
+                if read and number == DELTAS // 2:
+                    found[kind] += self._read(table)
+        found["mor"] += self._compact(tables["mor"])
+        return found
+
+    def _compact(self, table: lakesql.Table) -> float:
+        """Seconds of a compaction of all file groups that have a log, planned and run."""
         dirty = sum(bool(s.logs) for s in table.state.slices())
-        twin = self._copy("cow", "twin")
-        one_each = self._batch(np.arange(dirty) * self._rows, 1)
-        return self._timed(lambda: twin.upsert(one_each))
+        taken = self._timed(table.compact)
+        if not dirty or any(s.logs for s in table.state.slices()):
+            raise SystemExit(f"wrong result: a compaction of {dirty} file groups with a log has left some")
+        return taken
 
     def _timed(self, call: Callable[[], object]) -> float:
         before = self._clock()
@@ -137,12 +151,20 @@ class Runner:
         return taken
 
     def _copy(self, kind: str, name: str) -> lakesql.Table:
+        return self._link(self._folder / kind, self._folder / f"{kind}-{name}")
+
+    def _copy_of(self, table: lakesql.Table) -> lakesql.Table:
+        """A copy whose logs are merged as those of the table are."""
+        copy = self._link(Path(table.path), Path(f"{table.path}-copy"))
+        self._read(copy)
+        return copy
+
+    def _link(self, source: Path, path: Path) -> lakesql.Table:
         """A fresh copy; data files are never changed in place, so links do."""
-        path = self._folder / f"{kind}-{name}"
         number = 0
         while (target := path.with_name(f"{path.name}-{number}")).exists():
             number += 1
-        shutil.copytree(self._folder / kind, target, copy_function=os.link)
+        shutil.copytree(source, target, copy_function=os.link)
         return lakesql.open_table(str(target))
 
     def _chosen(self, work: Workload, seed: int) -> np.ndarray:

@@ -3,12 +3,15 @@
     facts         what the timeline and the files say about the commits
     costs         the closed formula: seconds of a commit, a read, a compaction; break-evens
     calibration   the prices in the formula: shipped, or measured here by `calibrate` with `fit`
+    twins         a table as both types, side by side: commits, reads and a compaction, timed
+    measure       the same with copies of this table's own file groups: what the prices do not know of it
     report        facts and costs as rows to read
 
 Nothing is guessed: with fewer than `CHANGES_MIN` commits that change rows the advice says what it lacks.
 """
 
 import math
+from dataclasses import replace
 
 import duckdb
 
@@ -16,6 +19,7 @@ from lakesql.advice import calibration
 from lakesql.advice.calibration import Calibration
 from lakesql.advice.costs import Row
 from lakesql.advice.facts import CHANGES_MIN, Facts, row_of, table_facts
+from lakesql.advice.measure import measure as measure_table
 from lakesql.advice.report import ADVICE_SCHEMA, Advice, Topic, advice_of
 from lakesql.errors import SQLError
 from lakesql.table.state import TableState
@@ -28,16 +32,26 @@ def advise(
     state: TableState,
     reads_per_write: float | None = None,
     prices: Calibration | None = None,
+    measure: bool = False,
 ) -> Advice:
     """The advice for a table. `reads_per_write`: snapshot reads of the whole table per commit, where known.
 
-    Raises SQLError for a number below 0, FormatError when the person's calibration record is damaged, and what reading
+    `measure`: copies of the table's own file groups are written and read as both types, and what that took corrects the
+    prices; the table is only read, the copies go again.
+    Raises SQLError for a number below 0 and a table that cannot be measured, FormatError when the person's calibration record is damaged, and what reading
     the timeline raises.
     """
     reads = reads_of(state.path, reads_per_write)
     found = table_facts(state)
     record = prices if prices is not None else calibration.load()
-    return advice_of(state.path, found, _row(con, state, found, record), record, reads)
+    row = _row(con, state, found, record)
+    if not found.enough or row is None:
+        return advice_of(state.path, found, None, record, reads)
+    load = found.workload(row)
+    if not measure:
+        return advice_of(state.path, found, load, record, reads)
+    measured = measure_table(con, state, load, record.prices)
+    return advice_of(state.path, found, replace(load, own=measured.own), record, reads, measured)
 
 
 def reads_of(where: str, value: object) -> float | None:

@@ -1,17 +1,15 @@
-"""Measuring the prices of this machine: real tables of both types in a temporary folder, written and read.
+"""Measuring the prices of this machine: real tables of both types in a temporary folder, written, read and compacted.
 
-A grid of tables (file groups, rows, narrow and wide rows) and of commits (share of rows, all file groups or a quarter of
-them) is run; every commit and read is a `Measurement` with the work it did, and `fit` makes prices of them. One more
+A grid of tables (file groups, rows, narrow and wide rows) and of commits (share of rows, all file groups or half of
+them) is run by `twins`; every commit, read and compaction is a `Measurement` with the work it did, and `fit` makes prices
+of them. What a read of Merge-on-Read takes longer is measured and fitted as a difference, since it decides. One more
 table grows a log step by step: the curve of read time against unmerged log bytes.
-
-The price of a compaction is that of rewriting the same base files in a Copy-on-Write commit.
 """
 
 import os
 import platform
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,23 +22,18 @@ import pyarrow as pa
 
 from lakesql.advice import costs
 from lakesql.advice.calibration import Calibration, CurvePoint
-from lakesql.advice.costs import Spread
-from lakesql.advice.facts import row_of
+from lakesql.advice.costs import Work
 from lakesql.advice.fit import Measurement, prices_of, relative_errors
+from lakesql.advice.twins import CLOCKS, Run, Timed, Turn, Twins
 from lakesql.storage import open_storage
-from lakesql.table.known_settings import make_utc
-from lakesql.table.read import plan, to_sql
-from lakesql.table.state import TableState, load
-from lakesql.write import WriteResult, create, write
+from lakesql.table.state import load
 
-Clock = Callable[[], float]
+__all__ = ["CLOCKS", "calibrate"]
+
 Progress = Callable[[float], None]
 """Told the part that is done, 0 to 1."""
 
-CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
-_SPLIT = "hoodie.copyonwrite.insert.split.size"
-_WARM_READS = 3
-_TURNS = 3  # commits of a kind, each on top of the ones before
+_WARM_READS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,8 @@ class _Size:
 
     groups: int
     rows: int  # per file group
-    extra: int  # columns besides key, time and two numbers: two texts, a number, and so on
+    extra: int  # columns besides key, time and two numbers
+    kinds: str = "t"  # of these, in turn: t text, r text that repeats, n whole number, d decimal number, m moment
 
     @property
     def all_rows(self) -> int:
@@ -57,47 +51,19 @@ class _Size:
 
 
 _SIZES = (
-    _Size(3, 4_000, 1),
-    _Size(16, 3_000, 2),
-    _Size(4, 40_000, 1),
-    _Size(12, 12_000, 4),
-    _Size(4, 16_000, 16),
-    _Size(16, 2_500, 24),
+    _Size(4, 6_000, 1, "r"),
+    _Size(16, 4_000, 24, "tndrm"),
+    _Size(10, 26_000, 0),
+    _Size(14, 16_000, 3, "trt"),
+    _Size(8, 12_000, 10, "ndmn"),
+    _Size(6, 45_000, 2, "dm"),
+    _Size(9, 24_000, 16, "nrdnt"),
 )
-_COMMITS = ((0.002, 1.0), (0.05, 0.25), (0.12, 1.0), (0.6, 1.0))
-"""(share of the rows of the file groups that are touched, share of the file groups)."""
-_CURVE_SIZE = _Size(6, 25_000, 3)
+_COMMITS = ((0.001, 1.0, 3), (0.02, 1.0, 3), (0.1, 0.5, 3), (0.3, 1.0, 3), (1.0, 1.0, 2))
+"""(share of the rows of the file groups that are touched, share of the file groups, commits of this kind)."""
+_SCALE = 0.25
+_CURVE_SIZE = _Size(6, 25_000, 3, "rtn")
 _CURVE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    con: duckdb.DuckDBPyConnection
-    clock: Clock
-
-    def write(self, state: TableState, rows: pa.Table) -> tuple[WriteResult, float]:
-        cursor = self.con.cursor()
-        make_utc(cursor)
-        cursor.register("__lakesql_calibration", rows)
-        before = self.clock()
-        result = write(cursor, state, "SELECT * FROM __lakesql_calibration", operation="upsert")
-        return result, self.clock() - before
-
-    def read(self, path: Path) -> float:
-        """Seconds of a snapshot read of every row and column."""
-        cursor = self.con.cursor()
-        make_utc(cursor)
-        before = self.clock()
-        now = load(open_storage(path))
-        with cursor.sql(to_sql(cursor, plan(now))).to_arrow_reader() as batches:
-            for _ in batches:
-                pass
-        return self.clock() - before
-
-    def reads(self, path: Path) -> tuple[float, float]:
-        """(the first read behind a commit, the median of the next ones)."""
-        first = self.read(path)
-        return first, float(np.median([self.read(path) for _ in range(_WARM_READS)]))
 
 
 def _unseen(part: float) -> None:
@@ -105,11 +71,11 @@ def _unseen(part: float) -> None:
 
 
 def calibrate(clock: str = "wall", progress: Progress = _unseen) -> Calibration:
-    """Measure this machine; takes about a minute and some hundred megabytes of temporary files, which are removed."""
+    """Measure this machine; takes about two minutes and some hundred megabytes of temporary files, which are removed."""
     folder = Path(tempfile.mkdtemp(prefix="lakesql-calibration-"))
     try:
         with duckdb.connect() as con:
-            timed = _Timed(con, CLOCKS[clock])
+            timed = Timed(con, CLOCKS[clock])
             _warm_up(timed, folder)
             measurements: list[Measurement] = []
             widths: list[tuple[float, float, float]] = []
@@ -124,7 +90,6 @@ def calibrate(clock: str = "wall", progress: Progress = _unseen) -> Calibration:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     prices = prices_of(measurements)
-    prices[costs.COMPACT] = prices[costs.REWRITE]
     values, logged, stored = np.array(widths).T
     slope, start = np.polyfit(values, logged, 1).tolist()
     return Calibration(
@@ -139,98 +104,76 @@ def calibrate(clock: str = "wall", progress: Progress = _unseen) -> Calibration:
     )
 
 
-def _warm_up(timed: _Timed, folder: Path) -> None:
+def _warm_up(timed: Timed, folder: Path) -> None:
     """Imports, threads and first allocations are nobody's price."""
     size = _Size(2, 500, 1)
-    for kind in ("cow", "mor"):
-        path = folder / f"warm-{kind}"
-        _new_table(timed, path, kind, size)
-        timed.write(load(open_storage(path)), _rows(size, np.arange(100), 1))
-        timed.reads(path)
+    _twins(timed, folder / "warm", size).run(_batches(size, 0.1, 1.0, 2, 0), 1)
 
 
-def _measure(timed: _Timed, folder: Path, size: _Size) -> tuple[list[Measurement], tuple[float, float, float]]:
+def _twins(timed: Timed, folder: Path, size: _Size) -> Twins:
+    rows = _rows(size, np.arange(size.all_rows), 0)
+    return Twins(timed, folder, rows, size.rows, primary_key=["id"], ordering_fields=["ts"])
+
+
+def _batches(size: _Size, share: float, part: float, commits: int, seed: int) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    for turn in range(commits):
+        numbers = _chosen(size, share, part, 100 * seed + turn)
+        yield numbers, _rows(size, numbers, turn + 1)
+
+
+def _measure(timed: Timed, folder: Path, size: _Size) -> tuple[list[Measurement], tuple[float, float, float]]:
     """All measurements with tables of one size, and the bytes of a row: (values in memory, in a log, in a base file)."""
+    twins = _twins(timed, folder, size)
     found: list[Measurement] = []
-    cow, mor = folder / "cow", folder / "mor"
-    for path in (cow, mor):
-        _new_table(timed, path, path.name, size)
-    state = load(open_storage(cow))
-    row = row_of(timed.con, state)
-    assert row is not None, "a table that was just written has a base file"
-    whole = Spread(size.groups, size.all_rows)
-    base_bytes = sum(f.size_bytes for f in state.base_files())
-    log_bytes = log_rows = 0.0
-    for number, (share, part) in enumerate(_COMMITS):
-        batches = [_rows(size, _chosen(size, share, part, 3 * number + turn), turn + 1) for turn in range(_TURNS)]
-        for batch in batches:
-            result, taken = timed.write(load(open_storage(cow)), batch)
-            touched = Spread(result.files_written, result.files_written * size.rows)
-            work = [*costs.commit_work(whole, batch.num_rows, row), *costs.rewrite_work(touched, row)]
-            found.append(Measurement("cow commit", work, taken))
-            found.append(Measurement("cow read", costs.scan_work(whole, row), timed.reads(cow)[1]))
-        copy = folder / f"mor-{number}"
-        shutil.copytree(mor, copy, copy_function=os.link)
-        merged = log_files = 0
-        for batch in batches:
-            result, taken = timed.write(load(open_storage(copy)), batch)
-            merged += batch.num_rows
-            log_bytes, log_rows = log_bytes + result.bytes_written, log_rows + batch.num_rows
-            touched = Spread(result.files_written, result.files_written * size.rows)
-            common = costs.commit_work(whole, batch.num_rows, row)
-            work = [*common, *costs.append_work(touched, batch.num_rows, row)]
-            found.append(Measurement("mor commit", work, taken))
-            dirty = _dirty(copy, size)
-            log_files += result.files_written
-            first, warm = timed.reads(copy)
-            work = [*costs.scan_work(whole, row), *costs.patch_work(dirty, row)]
-            found.append(Measurement("mor read", work, warm))
-            found.append(
-                Measurement("mor first read", [*work, *costs.merge_work(dirty, log_files, merged, row)], first)
-            )
-        shutil.rmtree(copy)
-    return found, (row.bytes, log_bytes / log_rows, base_bytes / size.all_rows)
+    log_bytes = log_rows = 0
+    for number, (share, part, commits) in enumerate(_COMMITS):
+        run = twins.run(_batches(size, share, part, commits, number), _WARM_READS)
+        found += measurements_of(twins, run)
+        log_bytes, log_rows = log_bytes + run.log_bytes, log_rows + sum(t.changed for t in run.turns)
+    return found, (twins.row.bytes, log_bytes / log_rows, twins.base_bytes / size.all_rows)
 
 
-def _dirty(path: Path, size: _Size) -> Spread:
-    dirty = sum(bool(piece.logs) for piece in load(open_storage(path)).slices())
-    return Spread(dirty, dirty * size.rows)
+def measurements_of(twins: Twins, run: Run) -> Iterator[Measurement]:
+    """The operations of a run with their work. Differences of reads count against a part of what was subtracted."""
+    for turn in run.turns:
+        for name, work, seconds in works_of(twins, turn):
+            scale = {costs.PATCH: _SCALE * turn.scan, costs.MERGE: _SCALE * (turn.scan + turn.patch)}.get(name, 0.0)
+            yield Measurement(name, work, seconds, max(seconds, scale))
+    yield Measurement(costs.COMPACT, costs.compact_work(run.turns[-1].after, twins.row), run.compaction)
 
 
-def _curve(timed: _Timed, path: Path) -> Iterator[CurvePoint]:
+def works_of(twins: Twins, turn: Turn) -> Iterator[tuple[str, Work, float]]:
+    """(name, work, seconds) of the operations of a turn."""
+    row = twins.row
+    common = costs.commit_work(twins.whole, turn.changed, row)
+    append = costs.append_work(turn.touched, turn.changed, row, turn.before)
+    yield "cow commit", [*common, *costs.rewrite_work(turn.touched, row)], turn.cow_commit
+    yield "mor commit", [*common, *append], turn.mor_commit
+    yield costs.SCAN, costs.scan_work(twins.whole, row), turn.scan
+    yield costs.PATCH, costs.patch_work(turn.after, row), turn.patch
+    yield costs.MERGE, costs.merge_work(turn.unmerged, row), turn.merge
+
+
+def _curve(timed: Timed, folder: Path) -> Iterator[CurvePoint]:
     """Snapshot reads of one table while its log grows."""
     size = _CURVE_SIZE
-    _new_table(timed, path, "mor", size)
+    _twins(timed, folder, size)
+    path = folder / "mor"
     log_rows = 0
     for number, share in enumerate((0.0, *_CURVE_SHARES)):
         if share:
             batch = _rows(size, _chosen(size, share, 1.0, number), number)
-            timed.write(load(open_storage(path)), batch)
+            timed.write(path, batch)
             log_rows += batch.num_rows
         slices = load(open_storage(path)).slices()
-        first, warm = timed.reads(path)
+        first = timed.read(path)
         yield CurvePoint(
             base_bytes=sum(s.base.size_bytes for s in slices if s.base),
             log_bytes=sum(f.size_bytes for s in slices for f in s.logs),
             log_rows=log_rows,
             first_s=first,
-            warm_s=warm,
+            warm_s=min(timed.read(path) for _ in range(_WARM_READS)),
         )
-
-
-def _new_table(timed: _Timed, path: Path, kind: str, size: _Size) -> None:
-    rows = _rows(size, np.arange(size.all_rows), 0)
-    state = create(open_storage(path), rows.schema, name="t", type=kind, primary_key=["id"], ordering_fields=["ts"])
-    cursor = timed.con.cursor()
-    make_utc(cursor)
-    cursor.register("__lakesql_calibration", rows)
-    write(
-        cursor,
-        state,
-        "SELECT * FROM __lakesql_calibration",
-        operation="bulk_insert",
-        settings={_SPLIT: str(size.rows)},
-    )
 
 
 def _chosen(size: _Size, share: float, part: float, seed: int) -> np.ndarray:
@@ -242,7 +185,7 @@ def _chosen(size: _Size, share: float, part: float, seed: int) -> np.ndarray:
 
 
 def _rows(size: _Size, numbers: np.ndarray, moment: int) -> pa.Table:
-    """Rows by number: a key in no order, a time, two numbers, then texts that repeat, texts that do not, numbers."""
+    """Rows by number: a key in no order, a time, two numbers, then the columns that the size asks for."""
     draw = np.random.default_rng(moment)
     count = len(numbers)
     keys = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -253,6 +196,14 @@ def _rows(size: _Size, numbers: np.ndarray, moment: int) -> pa.Table:
         "amount": pa.array(draw.random(count).round(4)),
     }
     for number in range(size.extra):
-        values = pa.array(draw.integers(0, 10**9 if number % 3 else 3000, count))
-        columns[f"extra_{number}"] = values if number % 3 == 2 else values.cast(pa.string())
+        columns[f"extra_{number}"] = _values(size.kinds[number % len(size.kinds)], draw, count)
     return pa.table(columns)
+
+
+def _values(kind: str, draw: np.random.Generator, count: int) -> pa.Array:
+    if kind == "d":
+        return pa.array(draw.random(count).round(3) * 1000)
+    values = pa.array(draw.integers(0, 3000 if kind == "r" else 10**9, count))
+    if kind == "m":
+        return values.cast(pa.timestamp("us"))
+    return values if kind == "n" else values.cast(pa.string())

@@ -1,12 +1,16 @@
 """What a commit, a read and a compaction cost on a Copy-on-Write and on a Merge-on-Read table: a closed formula.
 
 Pure arithmetic, nothing is measured or read here. Each operation is a list of steps with what they handle (`Amount`:
-times, files, column chunks, rows, bytes); each step has a price (`Price`: seconds for one of each), which a calibration
+times, files, column chunks, rows, values, bytes); each step has a price (`Price`: seconds for one of each), which a calibration
 has measured with real tables. `docs/advice.md` writes the same with symbols. Bytes are those of a row's values in memory,
 without the meta columns; what a row takes on storage is another figure and has no part in the seconds.
 
 Read caches: a process that has merged a log keeps the result, so the first read behind a commit merges, further ones do
-not, and a commit merges the log itself when nothing has read since the last one.
+not, and a commit merges the log itself when nothing has read since the last one. Only file groups that the last commit
+touched are merged again, with all of their log.
+
+Prices are those of a machine; `Own` says how much dearer or cheaper one table is, operation by operation, where that was
+measured (`measure`).
 """
 
 import math
@@ -16,18 +20,23 @@ from functools import cached_property
 
 import numpy as np
 
-COMMIT, LOOK_UP, REWRITE, APPEND = "commit", "look_up", "rewrite", "append"
-SCAN, PATCH, MERGE, MATCH, COMPACT = "scan", "patch", "merge", "match", "compact"
+COMMIT, LOOK_UP, LOOK_THROUGH, REWRITE, APPEND = "commit", "look_up", "look_through", "rewrite", "append"
+SCAN, PATCH, OVERLAY, MERGE, MATCH, KEEP = "scan", "patch", "overlay", "merge", "match", "keep"
+COMPACT, FOLD = "compact", "fold"
 STEPS = {
     COMMIT: "a batch taken in and a commit on the timeline; rows and bytes of the batch",
     LOOK_UP: "where the keys are; file groups and rows searched",
+    LOOK_THROUGH: "keys looked for in merged logs too; file groups with a log, live rows of the logs",
     REWRITE: "base files written anew by a Copy-on-Write commit; file groups, rows and bytes of these",
     APPEND: "log files written by a Merge-on-Read commit; log files, rows and bytes of these",
     SCAN: "base files read; file groups, rows and bytes of the table",
     PATCH: "base rows left out for those of the logs, at every read; file groups with a log, rows and bytes of these",
-    MERGE: "log files decoded and merged, at the first read; log files, columns of file groups with a log, rows and bytes of the logs",
+    OVERLAY: "live rows of the logs read, at every read; rows and bytes of these",
+    MERGE: "log files decoded and merged, at the first read; log files, their columns, rows and bytes",
     MATCH: "base rows met by the records of logs, at the first read; rows of file groups with a log",
+    KEEP: "merged rows put aside for further reads, at the first read; rows and bytes of these",
     COMPACT: "base files written anew by a compaction; file groups, rows and bytes of these",
+    FOLD: "live rows of the logs put in their places by a compaction; rows and bytes of these",
 }
 """Every step, and what its amounts count."""
 
@@ -44,22 +53,25 @@ class Amount:
     files: float = 0.0
     chunks: float = 0.0  # columns of files
     rows: float = 0.0
+    cells: float = 0.0  # values: rows times columns
     bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Seconds per time a step is taken, per file, column of a file, row and byte."""
+    """Seconds per time a step is taken, per file, column of a file, row, value and byte."""
 
     time: float = 0.0
     file: float = 0.0
     chunk: float = 0.0
     row: float = 0.0
+    cell: float = 0.0
     byte: float = 0.0
 
     def of(self, amount: Amount) -> float:
         by_file = self.file * amount.files + self.chunk * amount.chunks
-        return self.time * amount.times + by_file + self.row * amount.rows + self.byte * amount.bytes
+        by_row = self.row * amount.rows + self.cell * amount.cells + self.byte * amount.bytes
+        return self.time * amount.times + by_file + by_row
 
 
 Prices = Mapping[str, Price]
@@ -84,7 +96,7 @@ class Row:
     def of(self, part: "Spread", rows: float | None = None) -> Amount:
         """The amount of handling these file groups once, or `rows` rows in them."""
         count = part.rows if rows is None else rows
-        return Amount(1, part.files, part.files * self.columns, count, count * self.bytes)
+        return Amount(1, part.files, part.files * self.columns, count, count * self.columns, count * self.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +107,34 @@ class Spread:
     rows: float
 
 
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Log files: how many and their rows, the file groups that have them, and the rows that live on after merging."""
+
+    dirty: Spread
+    files: float
+    rows: float
+    live: float
+
+
+NO_LOGS = Logs(Spread(0.0, 0.0), 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """How many times as dear as the prices say one table's operations are."""
+
+    cow_commit: float = 1.0
+    mor_commit: float = 1.0
+    scan: float = 1.0
+    patch: float = 1.0
+    merge: float = 1.0
+    compaction: float = 1.0
+
+
 def commit_work(table: Spread, changed_rows: float, row: Row) -> Work:
     """What both types do in a commit: take the rows in, find their keys."""
-    batch = Amount(1, rows=changed_rows, bytes=changed_rows * row.bytes)
+    batch = row.of(Spread(0.0, changed_rows))
     return [(COMMIT, batch), (LOOK_UP, Amount(1, files=table.files, rows=table.rows))]
 
 
@@ -106,9 +143,10 @@ def rewrite_work(touched: Spread, row: Row) -> Work:
     return [(REWRITE, row.of(touched))]
 
 
-def append_work(touched: Spread, changed_rows: float, row: Row) -> Work:
-    """The changed rows are written to a log file of each file group that is touched."""
-    return [(APPEND, row.of(touched, changed_rows))]
+def append_work(touched: Spread, changed_rows: float, row: Row, before: "Logs") -> Work:
+    """The changed rows are written to a log file of each file group that is touched, which had the logs `before`."""
+    through = Amount(1, files=before.dirty.files, rows=before.live)
+    return [(APPEND, row.of(touched, changed_rows)), (LOOK_THROUGH, through)]
 
 
 def scan_work(table: Spread, row: Row) -> Work:
@@ -116,19 +154,20 @@ def scan_work(table: Spread, row: Row) -> Work:
     return [(SCAN, row.of(table))]
 
 
-def patch_work(dirty: Spread, row: Row) -> Work:
+def patch_work(logs: "Logs", row: Row) -> Work:
     """What every further read of file groups with a log does besides the scan."""
-    return [(PATCH, row.of(dirty))]
+    return [(PATCH, row.of(logs.dirty)), (OVERLAY, row.of(logs.dirty, logs.live))]
 
 
-def merge_work(dirty: Spread, log_files: float, log_rows: float, row: Row) -> Work:
-    """What the first read of file groups with a log does besides scan and patch."""
-    return [(MERGE, replace(row.of(dirty, log_rows), files=log_files)), (MATCH, Amount(1, rows=dirty.rows))]
+def merge_work(logs: "Logs", row: Row) -> Work:
+    """What the first read of file groups with logs that are not merged does besides scan and patch."""
+    decoded = row.of(Spread(logs.files, logs.rows))
+    return [(MERGE, decoded), (MATCH, Amount(1, rows=logs.dirty.rows)), (KEEP, row.of(logs.dirty, logs.live))]
 
 
-def compact_work(dirty: Spread, row: Row) -> Work:
+def compact_work(logs: "Logs", row: Row) -> Work:
     """Base files of file groups with a log are written anew; merging comes on top when no read has done it."""
-    return [(COMPACT, row.of(dirty))]
+    return [(COMPACT, row.of(logs.dirty)), (FOLD, row.of(logs.dirty, logs.live))]
 
 
 # ---------------------------------------------------------------- a workload
@@ -146,6 +185,7 @@ class Workload:
                        touches fewer file groups
     deltas             commits between two compactions
     counts             file groups in each class; empty: one each
+    own                what was measured with this very table
     """
 
     rows: tuple[float, ...]
@@ -155,6 +195,7 @@ class Workload:
     clump: float = 1.0
     deltas: int = 5
     counts: tuple[float, ...] = ()
+    own: Own = Own()
 
     @cached_property
     def table(self) -> Spread:
@@ -167,8 +208,19 @@ class Workload:
     @cached_property
     def _draws(self) -> np.ndarray:
         """How many independent draws of a commit fall into each file group."""
-        drawn: np.ndarray = self.clump * spread_rows(self.rows, self.shares, self.changed_rows) / self._counts
+        drawn: np.ndarray = self.clump * self._changed / self._counts
         return drawn
+
+    @cached_property
+    def _changed(self) -> np.ndarray:
+        """Rows of a commit that fall into each class."""
+        return spread_rows(self.rows, self.shares, self.changed_rows)
+
+    @cached_property
+    def _parts(self) -> np.ndarray:
+        """Share of the rows of each class that a commit changes."""
+        parts: np.ndarray = np.minimum(1.0, self._changed / np.maximum(np.asarray(self.rows, float), 1e-300))
+        return parts
 
     @property
     def update_share(self) -> float:
@@ -178,6 +230,33 @@ class Workload:
         """File groups that so many commits touch at least once, and the rows of these (Poisson draws)."""
         chance = -np.expm1(-self._draws * commits)
         return Spread(float(chance @ self._counts), float(chance @ np.asarray(self.rows)))
+
+    def logs(self, commits: float) -> Logs:
+        """All logs of so many commits. A commit changes a row once, and each one draws its rows anew."""
+        if commits == 0:
+            return NO_LOGS
+        live = float(np.asarray(self.rows) @ (1 - (1 - self._parts) ** commits))
+        return Logs(self.touched(commits), commits * self.touched().files, commits * float(self._changed.sum()), live)
+
+    def unmerged(self, commits: int) -> Logs:
+        """Of these, the logs of the file groups that the last commit touched."""
+        if commits == 0:
+            return NO_LOGS
+        chance = -np.expm1(-self._draws)
+        again = 1 + (commits - 1) * chance  # log files of a file group that the last commit touched
+        part = np.minimum(1.0, self._parts / np.maximum(chance, 1e-300))  # changed by it
+        untouched = (1 - part) * (1 - self._parts) ** (commits - 1)
+        files = float((self._counts * chance) @ again)
+        live = float((np.asarray(self.rows) * chance) @ (1 - untouched))
+        return Logs(self.touched(), files, float(self._changed @ again), live)
+
+    def by_group(self, groups: int) -> tuple[np.ndarray, np.ndarray]:
+        """For so many file groups that stand for all: the chance that a commit touches one, and what part of its rows then."""
+        chance = -np.expm1(-self._draws)
+        part = np.minimum(1.0, self._parts / np.maximum(chance, 1e-300))
+        places = np.repeat(np.arange(len(self.rows)), self._counts.astype(int))
+        chosen = places[np.linspace(0, len(places) - 1, groups).round().astype(int)]
+        return chance[chosen], part[chosen]
 
     def at_share(self, share: float) -> "Workload":
         """The same table and spread with another update share."""
@@ -222,43 +301,59 @@ class Costs:
 
 def cow_commit(load: Workload, prices: Prices) -> float:
     common = commit_work(load.table, load.changed_rows, load.row)
-    return seconds(prices, [*common, *rewrite_work(load.touched(), load.row)])
+    return load.own.cow_commit * seconds(prices, [*common, *rewrite_work(load.touched(), load.row)])
 
 
-def mor_commit(load: Workload, prices: Prices) -> float:
-    """A commit whose log is merged already, or not there."""
+def mor_commit(load: Workload, prices: Prices, commits: int) -> float:
+    """A commit behind so many others since the last compaction, whose logs are merged."""
     common = commit_work(load.table, load.changed_rows, load.row)
-    return seconds(prices, [*common, *append_work(load.touched(), load.changed_rows, load.row)])
+    append = append_work(load.touched(), load.changed_rows, load.row, load.logs(commits))
+    return load.own.mor_commit * seconds(prices, [*common, *append])
+
+
+def mean_mor_commit(load: Workload, prices: Prices) -> float:
+    """The mean over the commits between two compactions."""
+    return sum(mor_commit(load, prices, k) for k in range(load.deltas)) / load.deltas
 
 
 def scan(load: Workload, prices: Prices) -> float:
     """A snapshot read of a Copy-on-Write table, and a read-optimized one of a Merge-on-Read table."""
-    return seconds(prices, scan_work(load.table, load.row))
+    return load.own.scan * seconds(prices, scan_work(load.table, load.row))
+
+
+def patch(load: Workload, prices: Prices, logs: Logs) -> float:
+    """What a further read with these logs costs more."""
+    return load.own.patch * seconds(prices, patch_work(logs, load.row)) if logs.rows else 0.0
+
+
+def merge_logs(load: Workload, prices: Prices, logs: Logs) -> float:
+    """Decoding and merging these logs."""
+    return load.own.merge * seconds(prices, merge_work(logs, load.row)) if logs.rows else 0.0
 
 
 def merge(load: Workload, prices: Prices, commits: int) -> float:
-    """Decoding and merging the logs of so many commits."""
-    if commits == 0:
-        return 0.0
-    log_files = commits * load.touched().files
-    return seconds(prices, merge_work(load.touched(commits), log_files, commits * load.changed_rows, load.row))
+    """Decoding and merging what the last of so many commits has made unmerged."""
+    return merge_logs(load, prices, load.unmerged(commits))
 
 
 def warm_read(load: Workload, prices: Prices, commits: int) -> float:
     """A snapshot read of a Merge-on-Read table with the logs of so many commits, merged before."""
-    if commits == 0:
-        return scan(load, prices)
-    return scan(load, prices) + seconds(prices, patch_work(load.touched(commits), load.row))
+    return scan(load, prices) + patch(load, prices, load.logs(commits))
 
 
 def first_read(load: Workload, prices: Prices, commits: int) -> float:
-    """The same, not merged before."""
+    """The same, the last commit not merged before."""
     return warm_read(load, prices, commits) + merge(load, prices, commits)
 
 
+def fold(load: Workload, prices: Prices, logs: Logs) -> float:
+    """Folding these logs into new base files, merged before."""
+    return load.own.compaction * seconds(prices, compact_work(logs, load.row))
+
+
 def compaction(load: Workload, prices: Prices, commits: int) -> float:
-    """Folding the logs of so many commits into new base files, merged before."""
-    return prices[COMMIT].time + seconds(prices, compact_work(load.touched(commits), load.row))
+    """Folding the logs of so many commits, merged before."""
+    return fold(load, prices, load.logs(commits))
 
 
 def cow_costs(load: Workload, prices: Prices, reads_per_write: float) -> Costs:
@@ -270,7 +365,7 @@ def mor_costs(load: Workload, prices: Prices, reads_per_write: float) -> Costs:
     seen = min(1.0, reads_per_write)  # of the commits are read before the next one comes
     steps = range(1, load.deltas + 1)
     merges = [merge(load, prices, k) for k in range(load.deltas + 1)]
-    write = mor_commit(load, prices) + (1 - seen) * sum(merges[:-1]) / load.deltas
+    write = mean_mor_commit(load, prices) + (1 - seen) * sum(merges[:-1]) / load.deltas
     read = seen * sum(merges[1:]) / load.deltas
     read += reads_per_write * sum(warm_read(load, prices, k) for k in steps) / load.deltas
     folding = compaction(load, prices, load.deltas) + (1 - seen) * merges[-1]

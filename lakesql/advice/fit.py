@@ -10,35 +10,28 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from lakesql.advice.costs import (
-    APPEND,
-    COMMIT,
-    COMPACT,
-    LOOK_UP,
-    MATCH,
-    MERGE,
-    PATCH,
-    REWRITE,
-    SCAN,
-    Price,
-    Prices,
-    Work,
-)
+from lakesql.advice import costs
+from lakesql.advice.costs import Price, Prices, Work
 
-_PARTS = {"time": "times", "file": "files", "chunk": "chunks", "row": "rows", "byte": "bytes"}
+_PARTS = {"time": "times", "file": "files", "chunk": "chunks", "row": "rows", "cell": "cells", "byte": "bytes"}
 """Field of a Price to the field of an Amount that it multiplies."""
 
 _ALL = tuple(_PARTS)
+_BY_ROW = ("row", "cell", "byte")
 _PRICED = {
-    COMMIT: ("time", "row", "byte"),
-    LOOK_UP: ("file", "row"),
-    REWRITE: _ALL,
-    APPEND: _ALL,
-    SCAN: _ALL,
-    PATCH: _ALL,
-    MERGE: _ALL,
-    MATCH: ("row",),
-    COMPACT: _ALL,
+    costs.COMMIT: ("time", *_BY_ROW),
+    costs.LOOK_UP: ("file", "row"),
+    costs.LOOK_THROUGH: ("file", "row"),
+    costs.REWRITE: _ALL,
+    costs.APPEND: _ALL,
+    costs.SCAN: _ALL,
+    costs.PATCH: _ALL,
+    costs.OVERLAY: _BY_ROW,
+    costs.MERGE: _ALL,
+    costs.MATCH: ("row",),
+    costs.KEEP: _BY_ROW,
+    costs.COMPACT: _ALL,
+    costs.FOLD: _BY_ROW,
 }
 """What each step can cost; the rest is zero, since another step has the same amount."""
 
@@ -48,11 +41,20 @@ _ROUNDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Work that was done, and the seconds it took."""
+    """Work that was done, and the seconds it took.
+
+    The seconds of some work are the difference of two operations that were timed; `scale` then says against what their
+    error counts. 0: against the seconds themselves.
+    """
 
     name: str
     work: Work
     seconds: float
+    scale: float = 0.0
+
+    @property
+    def unit(self) -> float:
+        return self.scale or self.seconds
 
 
 def prices_of(measurements: Sequence[Measurement]) -> dict[str, Price]:
@@ -63,12 +65,13 @@ def prices_of(measurements: Sequence[Measurement]) -> dict[str, Price]:
     for row, one in enumerate(measurements):
         for step, amount in one.work:
             for part in _PRICED[step]:
-                matrix[row, columns.index((step, part))] += getattr(amount, _PARTS[part]) / one.seconds
+                matrix[row, columns.index((step, part))] += getattr(amount, _PARTS[part]) / one.unit
     scale = np.maximum(matrix.max(axis=0), 1e-300)
+    target = np.array([m.seconds / m.unit for m in measurements])
     weights = np.ones(len(measurements))
     for _ in range(_ROUNDS):
-        found = nonnegative_least_squares(matrix / scale * weights[:, None], weights) / scale
-        errors = np.abs(matrix @ found - 1)
+        found = nonnegative_least_squares(matrix / scale * weights[:, None], target * weights) / scale
+        errors = np.abs(matrix @ found - target)
         limit = max(2 * float(np.median(errors)), 1e-9)
         weights = np.sqrt(limit / np.maximum(errors, limit))
     values = dict(zip(columns, found.tolist(), strict=True))
@@ -76,8 +79,8 @@ def prices_of(measurements: Sequence[Measurement]) -> dict[str, Price]:
 
 
 def relative_errors(measurements: Sequence[Measurement], prices: Prices) -> np.ndarray:
-    """(predicted - measured) / measured of each measurement."""
-    return np.array([sum(prices[s].of(a) for s, a in m.work) / m.seconds - 1 for m in measurements])
+    """(predicted - measured) / unit of each measurement."""
+    return np.array([(costs.seconds(prices, m.work) - m.seconds) / m.unit for m in measurements])
 
 
 def nonnegative_least_squares(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -5,8 +5,9 @@ numbers that decide it, the questions people are told to ask, the table of both 
 against log bytes, and where prices and facts come from. Pure.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from itertools import groupby
 
@@ -15,8 +16,9 @@ import pyarrow as pa
 
 from lakesql.advice import costs
 from lakesql.advice.calibration import Calibration
-from lakesql.advice.costs import Row, Spread, Workload
+from lakesql.advice.costs import Logs, Own, Spread, Workload
 from lakesql.advice.facts import CHANGES_MIN, Facts
+from lakesql.advice.measure import Measured
 
 ADVICE_SCHEMA = pa.schema(
     [
@@ -102,15 +104,22 @@ def _side_by_side(lines: Sequence[Line]) -> list[str]:
     return text
 
 
-def advice_of(where: str, facts: Facts, row: Row | None, record: Calibration, reads: float | None) -> Advice:
-    """The advice from a table's facts. `row` is None when the table has neither base files nor logs."""
+def advice_of(
+    where: str,
+    facts: Facts,
+    load: Workload | None,
+    record: Calibration,
+    reads: float | None,
+    measured: Measured | None = None,
+) -> Advice:
+    """The advice from a table's facts. `load` is None when they are too few."""
     kind = "mor" if facts.is_mor else "cow"
-    if not facts.enough or row is None:
+    if load is None:
         sentence = _lacking(facts)
         first = Line(Topic.RECOMMENDATION, "not enough history", float(len(facts.changes)), "commits", sentence)
-        lines = (first, *_now(facts), *_basis(facts, record))
+        lines = (first, *_now(facts), *_basis(facts, record, measured))
         return Advice(where, kind, None, sentence, reads, None, (), lines)
-    made = _Made(facts, facts.workload(row), record, reads)
+    made = _Made(facts, load, record, reads)
     recommended, sentence = made.verdict()
     head = Line(Topic.RECOMMENDATION, recommended or "either", made.gain(), "of the cost spared", sentence)
     lines = (
@@ -121,7 +130,7 @@ def advice_of(where: str, facts: Facts, row: Row | None, record: Calibration, re
         *made.history(),
         *_now(facts),
         *made.curve(),
-        *_basis(facts, record),
+        *_basis(facts, record, measured),
     )
     return Advice(where, kind, recommended, sentence, reads, made.even_reads, made.even_shares, tuple(lines))
 
@@ -204,7 +213,7 @@ class _Made:
     def questions(self) -> Iterator[Line]:
         """The four questions that people are told to ask, answered from the data."""
         facts, load, prices = self.facts, self.load, self.prices
-        cow, mor = costs.cow_commit(load, prices), costs.mor_commit(load, prices)
+        cow, mor = costs.cow_commit(load, prices), costs.mean_mor_commit(load, prices)
         every = "" if facts.interval_s is None else f" Commits come every {_seconds(facts.interval_s)}."
         yield Line(
             Topic.QUESTIONS, "How soon must a commit be visible?", cow - mor, "s",
@@ -246,7 +255,7 @@ class _Made:
         load, prices = self.load, self.prices
         n = load.deltas
         middle = (n + 1) / 2
-        cow, mor = costs.cow_commit(load, prices), costs.mor_commit(load, prices)
+        cow, mor = costs.cow_commit(load, prices), costs.mean_mor_commit(load, prices)
         scan = costs.scan(load, prices)
         firsts = [costs.first_read(load, prices, k) for k in range(1, n + 1)]
         warms = [costs.warm_read(load, prices, k) for k in range(1, n + 1)]
@@ -298,22 +307,20 @@ class _Made:
             other = facts.rows_rewritten * base_row
             text = "base files of the touched file groups, written anew by each commit"
         else:
-            logs, folded = facts.rows_changed * log_row, facts.rows_compacted() * base_row
-            other = logs + folded
-            text = f"{_bytes(logs)} of logs, {_bytes(folded)} by compactions every {facts.deltas} commits"
+            logged, folded = facts.rows_changed * log_row, facts.rows_compacted() * base_row
+            other = logged + folded
+            text = f"{_bytes(logged)} of logs, {_bytes(folded)} by compactions every {facts.deltas} commits"
         name = COW if facts.is_mor else MOR
         yield Line(Topic.HISTORY, f"the same commits as {name}", other, "bytes", text)
         yield Line(
             Topic.HISTORY, f"write amplification as {name}", other / changed, "x", "bytes written per byte changed"
         )
         if facts.is_mor and (dirty := [g for g in facts.groups.values() if g.log_rows]):
-            now = Spread(len(dirty), sum(g.rows for g in dirty))
-            work = [
-                *costs.compact_work(now, self.load.row),
-                *costs.merge_work(now, facts.log_files, facts.log_rows, self.load.row),
-            ]
-            cost = costs.seconds(self.prices, work)
-            text = f"{len(dirty)} file groups have a log; {_bytes(now.rows * base_row)} would be written"
+            groups = Spread(len(dirty), sum(g.rows for g in dirty))
+            live = sum(g.rows * -math.expm1(-g.log_rows / g.rows) for g in dirty if g.rows)
+            logs = Logs(groups, facts.log_files, facts.log_rows, live)
+            cost = costs.fold(self.load, self.prices, logs) + costs.merge_logs(self.load, self.prices, logs)
+            text = f"{len(dirty)} file groups have a log; {_bytes(groups.rows * base_row)} would be written"
             yield Line(Topic.HISTORY, "compaction now", cost, "s", text)
 
     def curve(self) -> Iterator[Line]:
@@ -325,10 +332,8 @@ class _Made:
             rows = share * whole.rows * base_row / log_row
             cost = scan
             if rows:
-                commits = rows / max(1.0, self.load.changed_rows)
-                dirty, files = self.load.touched(commits), commits * self.load.touched().files
-                work = [*costs.patch_work(dirty, self.load.row), *costs.merge_work(dirty, files, rows, self.load.row)]
-                cost += costs.seconds(self.prices, work)
+                logs = self.load.logs(rows / max(1.0, self.load.changed_rows))
+                cost += costs.patch(self.load, self.prices, logs) + costs.merge_logs(self.load, self.prices, logs)
             text = f"{rows:,.0f} rows in the logs; {cost / scan:.1f} times the read without logs"
             yield Line(Topic.CURVE, f"first read, log bytes {share:.0%} of base bytes", cost, "s", text)
 
@@ -347,12 +352,19 @@ def _now(facts: Facts) -> Iterator[Line]:
         yield Line(Topic.HISTORY, "largest log share of a file group", float(shares.max()), "of the base file", text)
 
 
-def _basis(facts: Facts, record: Calibration) -> Iterator[Line]:
+def _basis(facts: Facts, record: Calibration, measured: Measured | None) -> Iterator[Line]:
     text = f"{len(facts.changes)} of them change rows that were there; only these count"
     yield Line(Topic.BASIS, "commits looked at", float(facts.commits), "commits", text)
     clock = "" if record.clock == "wall" else " They are CPU time of all threads."
     text = f"{record.text[0].upper()}{record.text[1:]}.{clock}"
     yield Line(Topic.BASIS, "error of the prices", record.error, "median, relative", text)
+    if measured is None:
+        text = "The prices are corrected by nothing measured with this table; `lakesql advise --measure` does that."
+        yield Line(Topic.BASIS, "measured with this table", None, "", text)
+        return
+    operations = ", ".join(f"{f.name.replace('_', ' ')} {getattr(measured.own, f.name):.2f}" for f in fields(Own))
+    text = f"Corrected by what was {measured.text}; times the prices: {operations}."
+    yield Line(Topic.BASIS, "measured with this table", float(measured.rows), "rows", text)
 
 
 def _lacking(facts: Facts) -> str:

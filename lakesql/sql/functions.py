@@ -132,7 +132,9 @@ def _inspected(give: Callable[[TableState, Arguments], pa.Table]) -> Callable[[C
 
 
 def _advice(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    return table_sql(advise(cursor, state, reads_of(state.path, arguments[0])).to_arrow())
+    return table_sql(
+        advise(cursor, state, reads_of(state.path, arguments[0]), measure=arguments[1] == "true").to_arrow()
+    )
 
 
 def _later(name: str, advice: str) -> TableFunction:
@@ -197,7 +199,9 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_schema": TableFunction("t", (), _inspected(lambda s, _: inspect.schema(s))),
     "hudi_log_blocks": TableFunction("t", (), _inspected(lambda s, _: inspect.log_blocks(s))),
     "hudi_freshness": TableFunction("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
-    "hudi_advice": TableFunction("t, reads_per_write := NULL", ("reads_per_write",), _advice),
+    "hudi_advice": TableFunction(
+        "t, reads_per_write := NULL, measure := false", ("reads_per_write", "measure"), _advice
+    ),
     **{name: TableFunction(*definition) for name, definition in KAFKA_FUNCTIONS.items()},
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }

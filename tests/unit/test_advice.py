@@ -9,10 +9,12 @@ import pytest
 
 import lakesql
 from lakesql import cli
-from lakesql.advice import CHANGES_MIN, Topic, advise, calibrate, calibration
+from lakesql.advice import CHANGES_MIN, Topic, advise, calibrate, calibration, measure
 from lakesql.advice.calibration import Calibration, CurvePoint
-from lakesql.advice.costs import Price
+from lakesql.advice.costs import Price, Row, Workload
 from lakesql.advice.facts import row_of, table_facts
+from lakesql.advice.measure import own_of
+from lakesql.advice.twins import Timed, Twins
 from lakesql.errors import FormatError, SQLError
 from lakesql.table import inspect
 from lakesql.table.state import load
@@ -22,7 +24,8 @@ from tests.zipped import open_zip
 SERVICES = ("COMPACT", "CLUSTER", "LOG_COMPACT")
 BY_ROW = {
     "commit": 1e-6, "look_up": 1e-8, "rewrite": 1e-6, "append": 2e-6, "scan": 1e-7,
-    "patch": 5e-8, "merge": 2e-6, "match": 1e-8, "compact": 1e-6,
+    "look_through": 1e-8, "patch": 5e-8, "overlay": 1e-7, "merge": 2e-6, "match": 1e-8, "keep": 1e-7, "compact": 1e-6,
+    "fold": 1e-7,
 }  # fmt: skip
 RECORD = Calibration(
     {step: Price(row=price) for step, price in BY_ROW.items()},
@@ -195,6 +198,8 @@ def test_table_function_and_call_give_the_rows_of_the_handle(tmp_path, kind):
         called = con.sql(f"CALL advise(path => '{table.path}', reads_per_write => 3)")
         assert called.to_arrow_table().select(columns.split(", ")).to_pylist() == expected
         first = con.sql(f"SELECT text FROM hudi_advice('{kind}') LIMIT 1").fetchall()
+        basis = con.sql(f"SELECT text FROM hudi_advice('{kind}', measure := true) WHERE measure LIKE 'measured%'")
+        assert "8,000 rows" in basis.fetchall()[0][0]
     assert first == [(table.advise().sentence,)]
 
 
@@ -233,6 +238,56 @@ def small_grid(monkeypatch):
     monkeypatch.setattr(calibrate, "_SIZES", (size(2, 300, 1), size(4, 200, 6), size(3, 900, 2)))
     monkeypatch.setattr(calibrate, "_CURVE_SIZE", size(2, 300, 1))
     monkeypatch.setattr(calibrate, "_CURVE_SHARES", (0.1, 0.5))
+    monkeypatch.setattr(calibrate, "_COMMITS", ((0.02, 1.0, 2), (0.5, 0.5, 2), (1.0, 1.0, 1)))
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_measuring_with_the_table_corrects_the_prices_and_leaves_the_table_alone(tmp_path, kind):
+    table = worked_on(tmp_path, kind)
+    before = sorted((p, p.stat().st_size) for p in (tmp_path / kind).rglob("*"))
+    plain, measured = table.advise(reads_per_write=3), table.advise(reads_per_write=3, measure=True)
+    assert sorted((p, p.stat().st_size) for p in (tmp_path / kind).rglob("*")) == before
+    assert "lakesql advise --measure" in str(plain)
+    assert "copies of all file groups of this table as both types (8,000 rows)" in str(measured)
+    assert value(measured, "measured with this table") == 8_000
+    latency = "write latency, Copy-on-Write"
+    assert value(measured, latency) > 2 * value(plain, latency)  # the record of these tests knows no fixed costs
+
+
+def value(advice, measure):
+    return next(line.value for line in advice.lines if line.measure == measure)
+
+
+def test_own_prices_are_seconds_over_what_the_formula_says(tmp_path):
+    rows = batch(np.arange(3_000), 0)
+    ticks = iter(range(10**6))  # every operation takes one second
+    timed = Timed(duckdb.connect(), lambda: float(next(ticks)))
+    twins = Twins(timed, tmp_path, rows, 1_000, primary_key=["id"], ordering_fields=["ts"])
+    numbers = np.array([5, 7, 2_100])
+    run = twins.run([(numbers, batch(numbers, 1)), (numbers[:2], batch(numbers[:2], 2))], 2)
+    first, second = run.turns
+    assert (first.touched.files, first.unmerged.live, first.after.rows) == (2, 3, 3)
+    assert (second.before, second.after.files, second.after.rows, second.after.live) == (first.after, 3, 5, 3)
+    assert (second.unmerged.files, second.unmerged.rows, second.unmerged.dirty.rows) == (2, 4, 1_000)
+    own = own_of(twins, run, RECORD.prices)
+    assert own.scan == pytest.approx(20)  # dearer than any table is: the limit
+    slow = {step: Price(time=2.0) for step in RECORD.prices}
+    assert own_of(twins, run, slow).scan == pytest.approx(0.5)
+    assert own_of(twins, run, slow).patch == 0.05  # the second read takes no longer than the first: the limit
+
+
+def test_measuring_copies_whole_file_groups_up_to_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "SAMPLE_ROWS", 4_500)
+    assert "copies of 2 of its 4 file groups of this table as both types (4,000 rows)" in str(
+        worked_on(tmp_path, "mor").advise(measure=True)
+    )
+
+
+def test_measuring_a_table_without_key_columns_is_refused(tmp_path):
+    table = lakesql.create_table(tmp_path / "t", pa.schema([("a", pa.int64())]), type="mor")
+    load = Workload((10.0,), (1.0,), 1.0, Row(6, 8.0))
+    with pytest.raises(SQLError, match=r"no key columns.* Ask for the advice without measuring"):
+        measure.measure(duckdb.connect(), table.state, load, RECORD.prices)
 
 
 @pytest.mark.usefixtures("small_grid")

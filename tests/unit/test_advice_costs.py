@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesql.advice import calibration, costs
-from lakesql.advice.costs import Price, Row, Workload
+from lakesql.advice.costs import Own, Price, Row, Workload
 from lakesql.advice.fit import Measurement, nonnegative_least_squares, prices_of, relative_errors
 
 PRICES = calibration.shipped().prices
@@ -69,9 +69,41 @@ def test_spread_rows_gives_every_row_a_place_and_no_group_more_than_it_has(group
     assert (given_rows <= np.array(rows) + 1e-9).all()
 
 
+def test_rows_changed_again_live_once_in_the_merged_log():
+    load = uniform(0.5, groups=4, rows=1_000)
+    assert [load.logs(k).live for k in (0, 1, 2, 3)] == pytest.approx([0, 2_000, 3_000, 3_500])
+    assert load.logs(3).rows == pytest.approx(6_000)
+    assert uniform(1.0).logs(5).live == pytest.approx(uniform().table.rows)
+
+
+def test_all_logs_of_the_file_groups_that_a_commit_touches_are_merged_again():
+    everywhere = uniform(0.1, groups=4, rows=1_000)
+    assert everywhere.unmerged(3).rows == pytest.approx(everywhere.logs(3).rows)
+    assert everywhere.unmerged(3).live == pytest.approx(everywhere.logs(3).live)
+    seldom = replace(everywhere, clump=1e-6)
+    assert seldom.unmerged(3).rows == pytest.approx(seldom.changed_rows, rel=0.01)
+    assert seldom.unmerged(3).files == pytest.approx(seldom.touched().files, rel=0.01)
+
+
+def test_groups_stand_for_all_and_change_as_much_as_the_table_does():
+    load = uniform(0.03, groups=100, rows=1_000)
+    chances, parts = load.by_group(7)
+    assert len(chances) == 7
+    assert float((chances * parts).mean()) == pytest.approx(0.03)
+
+
+@given(loads, st.floats(0.1, 10), st.floats(0.1, 10))
+@settings(max_examples=20, deadline=None)
+def test_what_was_measured_with_the_table_scales_its_operations(load, dearer, cheaper):
+    own = replace(load, own=Own(cow_commit=dearer, scan=cheaper, patch=0.0))
+    assert costs.cow_commit(own, PRICES) == pytest.approx(dearer * costs.cow_commit(load, PRICES))
+    assert costs.warm_read(own, PRICES, 3) == pytest.approx(cheaper * costs.scan(load, PRICES))
+    assert costs.merge(own, PRICES, 3) == costs.merge(load, PRICES, 3)
+
+
 def test_without_reads_and_with_tiny_updates_merge_on_read_writes_for_less():
     load = uniform(0.0001, groups=10, rows=100_000, deltas=10)
-    assert costs.mor_commit(load, PRICES) < costs.cow_commit(load, PRICES)
+    assert costs.mor_commit(load, PRICES, 9) < costs.cow_commit(load, PRICES)
     assert costs.advantage(load, PRICES, 0.0) > 0
 
 
@@ -109,7 +141,8 @@ def test_breakeven_shares_are_where_both_types_cost_the_same(load, reads):
 
 
 def test_reads_that_cost_no_more_on_merge_on_read_have_no_breakeven():
-    free = {**PRICES, costs.MERGE: Price(), costs.MATCH: Price(), costs.PATCH: Price(), costs.COMPACT: Price()}
+    reading = (costs.MERGE, costs.MATCH, costs.KEEP, costs.PATCH, costs.OVERLAY, costs.COMPACT, costs.FOLD)
+    free = {**PRICES, **dict.fromkeys(reading, Price())}
     assert costs.breakeven_reads(uniform(0.0001, rows=100_000, deltas=100), free) is None
 
 
@@ -128,6 +161,15 @@ def test_prices_are_found_again_from_what_they_cost():
     assert set(found) == {costs.SCAN}
     assert np.abs(relative_errors(measured, found)).max() < 1e-6
     assert found[costs.SCAN].byte == pytest.approx(2e-9, rel=1e-3)
+
+
+def test_a_difference_counts_against_what_it_was_taken_from():
+    part = costs.Spread(1.0, 1_000.0)
+    work = costs.scan_work(part, Row(5.0, 10.0))
+    measured = [Measurement("patch", work, 0.001, 0.1), Measurement("patch", work, -0.001, 0.1)]
+    found = prices_of(measured)
+    assert costs.seconds(found, work) == pytest.approx(0, abs=1e-9)
+    assert np.abs(relative_errors(measured, found)).max() == pytest.approx(0.01)
 
 
 @given(st.integers(0, 1000))
