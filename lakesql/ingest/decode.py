@@ -180,7 +180,7 @@ def _with_kafka(batch: pa.RecordBatch, columns: pa.Table, rows: Rows) -> pa.Tabl
     """Decoded columns of these rows of the batch, and Kafka's own behind them."""
     kafka = pa.Table.from_batches([_taken(batch.select(KAFKA.names), rows)], KAFKA)
     arrays = [*columns.columns, *kafka.columns]
-    return pa.Table.from_arrays(arrays, schema=pa.schema([*columns.schema, *KAFKA]))
+    return pa.Table.from_arrays(arrays, schema=pa.schema([*columns.schema, *KAFKA], columns.schema.metadata))
 
 
 def _bad_table(batch: pa.RecordBatch, bad: Bad) -> pa.Table:

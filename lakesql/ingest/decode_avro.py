@@ -13,7 +13,7 @@ damaged ones are alone.
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from lakesql.format.avro_skip import DamagedAvro
 from lakesql.format.words import Bytes, Mask, Positions
 from lakesql.ingest.avro_resolve import Mismatch, Resolution, as_record, resolution
 from lakesql.ingest.decoded import Bad, Part, finer, joined
-from lakesql.ingest.model import Format
+from lakesql.ingest.model import AVRO_SCHEMA, Format
 from lakesql.ingest.registry import Registry, Schema
 from lakesql.ingest.wire import frames
 
@@ -96,7 +96,11 @@ class AvroValues:
             parts.append((rows, part))
         if reader is not None and not any(len(p.rows) for _, p in parts):
             parts[0][1].columns = self._empty(reader)
-        return joined(len(values), parts, f"topic {topic}")
+        part = joined(len(values), parts, f"topic {topic}")
+        if reader is not None:
+            told = {AVRO_SCHEMA: json.dumps(reader, separators=(",", ":"))}
+            part = replace(part, columns=part.columns.replace_schema_metadata(told))
+        return part
 
     # ------------------------------------------------------------ schemas
     def _writers(self, ids: list[str], topic: str) -> dict[str, Any]:

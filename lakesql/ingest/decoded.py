@@ -97,6 +97,8 @@ def joined(total: int, parts: Sequence[tuple[Rows, Part]], what: str) -> Part:
 
 def one_table(tables: Sequence[pa.Table], what: str) -> pa.Table:
     """Tables behind each other; columns that some lack are NULL there, numbers take the wider type."""
+    if not all(t.schema.metadata == tables[0].schema.metadata for t in tables[1:]):
+        tables = [t.replace_schema_metadata(None) for t in tables]
     if all(t.schema.equals(tables[0].schema) for t in tables[1:]):
         return pa.concat_tables(tables)
     loose = [t.cast(pa.schema([f.with_nullable(True) for f in t.schema])) for t in tables]

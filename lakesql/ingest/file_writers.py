@@ -24,9 +24,8 @@ from lakesql.errors import JobError
 from lakesql.format.avro_encode import encode_values
 from lakesql.format.avro_types import arrow_fields, parse_schema, record_of
 from lakesql.format.conform import conform
+from lakesql.ingest.model import AVRO_SCHEMA
 
-AVRO_SCHEMA = b"avro.schema"
-"""Metadata key of an Arrow schema: the Avro schema, as JSON, that its records came with."""
 _MAGIC = b"Obj\x01"
 
 
@@ -89,10 +88,7 @@ class AvroWriter(_Appending):
 
     def __init__(self, path: str, schema: pa.Schema, name: str, codec: str, level: int) -> None:
         super().__init__(path, schema)
-        given = (schema.metadata or {}).get(AVRO_SCHEMA)
-        self._avro: Any = (
-            json.loads(given) if given else {**record_of(schema.remove_metadata(), name), "namespace": "lakesql"}
-        )
+        self._avro = _schema_of(schema, name)
         self._node = parse_schema(self._avro)
         self._compress = avro_codec(codec, level)
         text = json.dumps(self._avro, separators=(",", ":")).encode()
@@ -108,6 +104,14 @@ class AvroWriter(_Appending):
             block = self._compress(data.tobytes())
             self._write(_long(batch.num_rows) + _long(len(block)) + block + self._sync)
         self.rows += rows.num_rows
+
+
+def _schema_of(schema: pa.Schema, name: str) -> Any:
+    """The Avro schema that the records came with; a plain one when their columns are no longer those."""
+    given = json.loads((schema.metadata or {}).get(AVRO_SCHEMA.encode(), b"null"))
+    if given is not None and pa.schema(arrow_fields(parse_schema(given))).equals(schema):
+        return given
+    return {**record_of(schema.remove_metadata(), name), "namespace": "lakesql"}
 
 
 def avro_codec(name: str, level: int) -> Callable[[bytes], bytes]:

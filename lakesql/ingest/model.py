@@ -326,6 +326,10 @@ class Plan:
 # ---------------------------------------------------------------- rows
 
 
+AVRO_SCHEMA = "avro.schema"
+"""Metadata key of an Arrow schema: the Avro schema, as JSON, that its records came with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """One batch, decoded. Every record of the batch is in exactly one of the three.

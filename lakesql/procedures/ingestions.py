@@ -91,8 +91,8 @@ def _place(text: str) -> tuple[str, str | None]:
 
 def _export(call: Call) -> Iterator[dict[str, Any]]:
     states = _states(call)
-    if not states:
-        raise TableError("nothing is stored yet: the ingestion has not run.")
+    if call["file"] is not None and not states:
+        raise TableError("nothing is stored yet, so no file was written: the ingestion has not run.")
     if call["file"] is not None and len(states) > 1:
         raise SQLError(f"there are {len(states)} states, one file holds one; name the ingestion and the table.")
     for state in states:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesql.errors import JobError
-from lakesql.ingest.file_writers import AVRO_SCHEMA, writer_of
+from lakesql.ingest.file_writers import writer_of
+from lakesql.ingest.model import AVRO_SCHEMA
 
 ROWS = pa.table(
     {
