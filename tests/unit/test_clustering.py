@@ -488,7 +488,7 @@ def test_by_handle_and_by_call(tmp_path: Path) -> None:
             ("op => 'later'", "use schedule, execute or scheduleAndExecute"),
             ("instants => '20200101000000000'", "no pending clustering 20200101000000000"),
             ("order_strategy => 'round'", "must be one of linear, z-order, hilbert"),
-            ("options => 'nonsense'", "give key=value"),
+            ("options => 'nonsense'", "write key=value"),
         ):
             with pytest.raises(SQLError, match=said):
                 call(f"table => 't', {text}")
