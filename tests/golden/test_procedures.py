@@ -77,7 +77,7 @@ def has_nothing_to_show(name: str, table: lakesql.Table) -> bool:
         return not state.timeline.completed_writes()
     if name == "show_compaction":
         return not state.config.is_mor
-    if name in ("show_rollback_detail", "undo_last"):
+    if name in ("show_rollback_detail", "undo_last", "export_ingestion_state"):
         return True
     return name == "repair_deduplicate" and not (state.files and state.config.meta_fields)
 
