@@ -107,7 +107,7 @@ bench-merge: $(VENV)/.test $(VENV)/.bench ## measure MERGE against DuckDB, DuckL
 	$(BIN)/python -m benchmarks.merge
 
 regold: $(VENV)/.test ## write the golden files anew; review the diff
-	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py --regold
+	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py --regold
 
 clean: ## remove the environments and all caches
 	rm -rf $(VENV) $(SPARK_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
