@@ -7,10 +7,7 @@ at a random moment of its reading. LAKESQL_CRASH_ROUNDS says how many rounds the
 import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fastavro
@@ -22,39 +19,19 @@ from lakesql.ingest.model import TopicPartition
 from lakesql.ingest.state import state_of
 from lakesql.storage import LocalStorage
 from lakesql.table.state import load
+from tests.kafka.fixtures import Ask
 from tests.kafka.mock import MockCluster
 from tests.kafka.produce import Record, produce
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = int(os.environ.get("LAKESQL_CRASH_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("LAKESQL_CRASH_ROUNDS", "30"))
 PARTITIONS = 3
 OPTIONS = "'kafka.brokers' = '{brokers}', 'topic.whitelist' = 'orders', 'bootstrap.with.offset' = 'earliest', 'job.name' = 'kill'"
 HUDI = f"""INGEST INTO orders FROM KAFKA OPTIONS ({OPTIONS}) FORMAT JSON (columns 'id BIGINT, part INTEGER, ts BIGINT')
 TBLPROPERTIES (type = '{{kind}}', primaryKey = 'id', preCombineField = 'ts')"""
 FILES = f"""INGEST INTO FILES '{{path}}' FROM KAFKA OPTIONS ({OPTIONS}, 'writer.partition.pattern' = 'yyyy/MM/dd/HH')
 FORMAT JSON (columns 'id BIGINT, part INTEGER, ts BIGINT')"""
-
-Ask = Callable[[str, Path, int, str], str]
-
-
-@pytest.fixture
-def worker() -> Iterator[Ask]:
-    """Runs a statement in a process that dies at a call."""
-    command = [sys.executable, "-m", "tests.crash.ingest_worker"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path.cwd()) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        stdin, stdout = process.stdin, process.stdout
-
-        def ask(statement: str, warehouse: Path, die_at: int, how: str) -> str:
-            order = {"statement": statement, "warehouse": str(warehouse), "die_at": die_at, "how": how}
-            stdin.write(json.dumps(order) + "\n")
-            stdin.flush()
-            return stdout.readline().strip()
-
-        yield ask
-        stdin.close()
 
 
 class Topic:
@@ -108,7 +85,7 @@ def in_files(path: Path) -> tuple[list[int], dict[TopicPartition, int]]:
 
 @pytest.mark.parametrize("kind", ["mor", "cow", "files"])
 def test_every_record_is_there_once_however_often_runs_are_killed(
-    kind: str, tmp_path: Path, mock_kafka: MockCluster, worker: Ask
+    kind: str, tmp_path: Path, mock_kafka: MockCluster, dying_run: Ask
 ) -> None:
     topic, draw = Topic(mock_kafka), random.Random(kind)
     target = tmp_path / "orders"
@@ -118,7 +95,7 @@ def test_every_record_is_there_once_however_often_runs_are_killed(
     calls = 40
     answers: Counter[str] = Counter()
     for number in range(ROUNDS):
-        answer = worker(statement, tmp_path, draw.randint(1, calls + 2), draw.choice(("before", "torn", "after")))
+        answer = dying_run(statement, tmp_path, draw.randint(1, calls + 2), draw.choice(("before", "torn", "after")))
         word, _, rest = answer.partition(" ")
         answers[word] += 1
         assert word in ("done", "killed"), answer
@@ -128,6 +105,6 @@ def test_every_record_is_there_once_however_often_runs_are_killed(
         assert ids == sorted(expected), f"round {number}: rows and offsets differ"
         if draw.random() < 0.7:
             topic.grow(draw.randint(1, 6))
-    assert worker(statement, tmp_path, 0, "before").startswith("done")
+    assert dying_run(statement, tmp_path, 0, "before").startswith("done")
     assert seen(target)[0] == topic.ids()
     assert answers["killed"] > ROUNDS // 4

@@ -5,14 +5,21 @@ report says why; with LAKESQL_KAFKA=required (as `make test` sets it where it ru
 broker serves all tests of a process, so they run in one, and their topics are named after the test: `topic_name`.
 """
 
+import json
 import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.kafka.broker import Broker, missing
 from tests.kafka.mock import MockCluster
+
+Ask = Callable[[str, Path, int, str], str]
+"""(statement, warehouse, number of the call at which to die, how) -> what became of the run."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -53,3 +60,22 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def topic_name(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", request.node.nodeid.rpartition("::")[2])[:200]
+
+
+@pytest.fixture
+def dying_run() -> Iterator[Ask]:
+    """Runs a statement in a process that dies at a call of the storage, see `tests.crash.ingest_worker`."""
+    command = [sys.executable, "-m", "tests.crash.ingest_worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path.cwd()) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def ask(statement: str, warehouse: Path, die_at: int, how: str) -> str:
+            order = {"statement": statement, "warehouse": str(warehouse), "die_at": die_at, "how": how}
+            stdin.write(json.dumps(order) + "\n")
+            stdin.flush()
+            return stdout.readline().strip()
+
+        yield ask
+        stdin.close()
