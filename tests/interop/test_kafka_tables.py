@@ -125,7 +125,7 @@ def test_avro_of_both_registries_goes_into_hourly_folders(kafka_broker, topic_na
                     assert [row["id"] for row in fastavro.reader(data)] == expected
 
 
-def test_killed_runs_on_a_real_broker_lose_nothing(kafka_broker, topic_name, con, tmp_path, dying_run):
+def test_killed_runs_on_a_real_broker_lose_nothing(kafka_broker, topic_name, tmp_path, dying_run):
     draw = random.Random(5)
     kafka_broker.create(topic_name, 3)
     statement = (
