@@ -1,15 +1,19 @@
-"""The offsets that ingestions have stored, read from their targets alone: no broker is asked."""
+"""What ingestions have stored, read from their targets alone: offsets, commits, quarantine. No broker is asked."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from urllib.parse import unquote
+
+import pyarrow as pa
 
 from lakesql.errors import TableError
 from lakesql.ingest import manifest
 from lakesql.ingest.definitions import Definition
 from lakesql.ingest.front import TOPIC, PathOf
+from lakesql.ingest.manifest import Manifest
 from lakesql.ingest.model import State
-from lakesql.ingest.state import found_in, state_of, stored_in
+from lakesql.ingest.quarantine import records
+from lakesql.ingest.state import found_in, runs, state_of, stored_in
 from lakesql.storage import Storage, open_storage
 from lakesql.table.state import PROPERTIES, TableState, load
 
@@ -34,11 +38,33 @@ def of_path(storage: Storage, ingestion: str | None = None) -> list[State]:
     """The states in a table or in a folder of files. TableError when it is neither."""
     if storage.stat(PROPERTIES) is not None:
         return of_table(load(storage), ingestion)
-    if storage.list(_MANIFESTS)[1]:
-        return of_folder(storage, ingestion)
-    raise TableError(
-        f"{storage.uri}: there is neither a Hudi table nor a folder that an ingestion has written. Correct the path."
-    )
+    _require_folder(storage)
+    return of_folder(storage, ingestion)
+
+
+def runs_of_folder(storage: Storage, ingestion: str | None = None) -> pa.Table:
+    """The commits into a folder of files in the order of time, by the numbers of their manifests."""
+    commits = sorted(_commits(storage, ingestion), key=lambda one: (one.state.at_ms, one.state.ingestion, one.number))
+    return runs((str(one.number), one.state) for one in commits)
+
+
+def quarantine_of_folder(storage: Storage, ingestion: str | None = None) -> pa.Table:
+    """The records of a folder's ingestions that could not be decoded."""
+    return records(storage, (name for one in _commits(storage, ingestion) for name in one.state.quarantine))
+
+
+def _commits(storage: Storage, ingestion: str | None) -> Iterator[Manifest]:
+    _require_folder(storage)
+    for name in manifest.ingestions(storage):
+        if ingestion in (None, name):
+            yield from manifest.history(storage, name)
+
+
+def _require_folder(storage: Storage) -> None:
+    if not storage.list(_MANIFESTS)[1]:
+        raise TableError(
+            f"{storage.uri}: there is neither a Hudi table nor a folder that an ingestion has written. Correct the path."
+        )
 
 
 def of_definition(definition: Definition, path_of: PathOf) -> dict[str, State]:

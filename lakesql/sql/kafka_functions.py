@@ -4,7 +4,7 @@
     kafka_offsets(topics, brokers := )   what the brokers have; `topics` are regular expressions, as in topic.whitelist
     kafka_lag(t)                         how far a table is behind its topics: now, when its ingestion is a named one or
                                          brokers are given; else as it was when the last run was planned
-    kafka_ingest_runs(t)                 the commits of its ingestions
+    kafka_ingest_runs(t)                 the commits of the ingestions of a table or folder
     kafka_quarantine(t)                  the records that could not be decoded
     kafka_scan(topic, brokers := )       the records of a topic, for a look; nothing is committed. At most 1000, unless
                                          `rows` says otherwise; NULL: all
@@ -63,12 +63,18 @@ def _offsets(instance: Instance, table: str, arguments: Arguments, transaction: 
 
 
 def _runs(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
+    storage = instance.storage(table)
+    if storage.stat(PROPERTIES) is None:
+        return spilled(stored.runs_of_folder(storage, arguments[0]))
     return spilled(runs_table(instance.snapshot(table, transaction), arguments[0]))
 
 
 def _quarantine(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
     del transaction
-    return spilled(quarantine.quarantine_table(instance.storage(table).uri, arguments[0]))
+    storage = instance.storage(table)
+    if storage.stat(PROPERTIES) is None:
+        return spilled(stored.quarantine_of_folder(storage, arguments[0]))
+    return spilled(quarantine.quarantine_table(storage.uri, arguments[0]))
 
 
 def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:

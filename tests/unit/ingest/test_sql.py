@@ -111,6 +111,30 @@ def test_files_are_written_as_the_options_say(con, tmp_path):
     assert rows(con, f"SELECT sum(next) FROM kafka_offsets('{tmp_path}/out')") == [(12,)]
 
 
+def test_what_is_stored_in_a_folder_of_files_is_shown_as_that_of_a_table(con, broker, tmp_path):
+    for name in ("one", "two"):
+        rows(con, ingest(f"FILES '{tmp_path}/out'", OPTIONS + f", 'job.name' = '{name}'", "FORMAT JSON"))
+    broker.add("orders", 1, [b"{", message(99)])
+    rows(con, ingest(f"FILES '{tmp_path}/out'", OPTIONS + ", 'job.name' = 'one'", "FORMAT JSON"))
+    runs = named(con, f"FROM kafka_ingest_runs('{tmp_path}/out')")
+    assert [(r["instant"], r["ingestion"], r["records"], r["quarantined"]) for r in runs] == [
+        ("1", "one", 12, 0), ("1", "two", 12, 0), ("2", "one", 2, 1),
+    ]  # fmt: skip
+    assert runs[2]["offsets"][1] == {"topic": "orders", "partition": 1, "low": 7, "next": 9}
+    [bad] = named(con, f"FROM kafka_quarantine('{tmp_path}/out')")
+    assert (bad["_topic"], bad["_partition"], bad["_offset"], bytes(bad["_value"])) == ("orders", 1, 7, b"{")
+    assert named(con, f"FROM kafka_quarantine('{tmp_path}/out', ingestion := 'two')") == []
+    assert len(named(con, f"FROM kafka_ingest_runs('{tmp_path}/out', ingestion := 'two')")) == 1
+    assert rows(con, f"SELECT sum(lag) FROM kafka_lag('{tmp_path}/out', brokers := 'h:1', ingestion := 'two')") == [
+        (2,)
+    ]
+    offsets = named(con, f"CALL show_ingestion_offsets(path => '{tmp_path}/out')")
+    assert [(o["ingestion"], o["next"]) for o in offsets] == [("one", 5), ("one", 9), ("two", 5), ("two", 7)]
+    for function in ("kafka_ingest_runs", "kafka_quarantine"):
+        with pytest.raises(LakeError, match="neither a Hudi table nor a folder that an ingestion has written"):
+            rows(con, f"FROM {function}('{tmp_path}/elsewhere')")
+
+
 def test_bad_records_are_in_the_quarantine_of_the_table(con, broker):
     broker.add("orders", 0, [b"{", message(77)])
     assert [r["quarantined"] for r in named(con, ingest())] == [1, 0]
