@@ -129,6 +129,8 @@ def connect(
     try:
         name = con.execute("SELECT current_database()").fetchall()[0][0]
         instance, folder = instance_of(con), open_storage(warehouse).uri
+        if folder not in instance.homes:
+            instance.homes.append(folder)
         home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
         session = Session(con, instance, folder, read_only, name, in_memory, home, clock)
         views.add_warehouse(session)

@@ -34,7 +34,7 @@ from lakesql.ingest.topics import selected
 from lakesql.sql.instance import Arguments, Free, Instance
 from lakesql.sql.results import table_sql
 from lakesql.sql.spill import spilled
-from lakesql.storage import Storage
+from lakesql.storage import Storage, open_storage
 from lakesql.table.state import PROPERTIES
 
 LAG = pa.schema(
@@ -79,7 +79,7 @@ def _quarantine(instance: Instance, table: str, arguments: Arguments, transactio
 
 def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
     brokers, options, ingestion = arguments
-    storage = instance.storage(table)
+    storage = _place(instance, table)
     rows: list[dict[str, object]] = []
     for state in _states(instance, table, ingestion, transaction):
         given = _settings(brokers, options) if brokers is not None else _settings_of(storage, state.ingestion)
@@ -92,11 +92,22 @@ def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int)
 
 
 def _states(instance: Instance, table: str, ingestion: str | None, transaction: int) -> list[State]:
-    """The states in a table, as this transaction sees it, or in a folder of files."""
-    storage = instance.storage(table)
+    """The states in a table, as this transaction sees it, in a folder of files, or waiting for a table."""
+    storage = _place(instance, table)
     if storage.stat(PROPERTIES) is None:
         return stored.of_path(storage, ingestion)
-    return stored.of_table(instance.snapshot(table, transaction), ingestion)
+    found = stored.of_table(instance.snapshot(table, transaction), ingestion)
+    return found + stored.waiting_for(storage, ingestion, [state.ingestion for state in found])
+
+
+def _place(instance: Instance, table: str) -> Storage:
+    """The storage of a table; of one that offsets wait for, where it will be."""
+    if instance.path_of(table) is None and "/" not in table:
+        for home in instance.homes:
+            storage = open_storage(f"{home}/{table}")
+            if stored.waiting_for(storage):
+                return storage
+    return instance.storage(table)
 
 
 def _settings_of(storage: Storage, ingestion: str) -> Mapping[str, str] | None:

@@ -135,6 +135,37 @@ def test_what_is_stored_in_a_folder_of_files_is_shown_as_that_of_a_table(con, br
             rows(con, f"FROM {function}('{tmp_path}/elsewhere')")
 
 
+def test_offsets_that_wait_for_a_table_are_shown(con, broker):
+    options = OPTIONS.replace("earliest", "latest")
+    sql = ingest("fresh", options)
+    rows(con, f"CREATE INGESTION fresh_in AS {sql}")
+    rows(con, "RUN INGESTION fresh_in")
+    rows(con, "CREATE INGESTION each AS " + ingest("'{topic}_own'", options))
+    rows(con, "RUN INGESTION each")
+    wanted = [("fresh_in", "orders", 0, 5), ("fresh_in", "orders", 1, 7)]
+    for source in (
+        "kafka_offsets('fresh')",
+        f"kafka_offsets('{con.warehouse}/fresh')",
+        "show_ingestion_offsets(ingestion => 'fresh_in')",
+        "show_ingestion_offsets(table => 'fresh')",
+        f"show_ingestion_offsets(path => '{con.warehouse}/fresh')",
+    ):
+        found = named(con, ("FROM " if source.startswith("kafka") else "CALL ") + source)
+        assert [(o["ingestion"], o["topic"], o["partition"], o["next"]) for o in found] == wanted, source
+    assert [o["next"] for o in named(con, "CALL show_ingestion_offsets(ingestion => 'each')")] == [5, 7]
+    assert [(s["name"], s["partitions"]) for s in named(con, "CALL show_ingestions()")] == [
+        ("each", 2),
+        ("fresh_in", 2),
+    ]
+    assert rows(con, "SELECT sum(lag) FROM kafka_lag('fresh', brokers := 'h:1')") == [(0,)]
+    assert named(con, "FROM kafka_offsets('fresh', ingestion := 'other')") == []
+    broker.add("orders", 0, [message(40)])
+    rows(con, "RUN INGESTION fresh_in")
+    assert rows(con, "SELECT partition, next FROM kafka_offsets('fresh')") == [(0, 6), (1, 7)]
+    with pytest.raises(LakeError, match="nowhere is not a Hudi table of this connection"):
+        rows(con, "CALL show_ingestion_offsets(table => 'nowhere')")
+
+
 def test_bad_records_are_in_the_quarantine_of_the_table(con, broker):
     broker.add("orders", 0, [b"{", message(77)])
     assert [r["quarantined"] for r in named(con, ingest())] == [1, 0]
