@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from lakesql.ingest.model import Target
 from lakesql.ingest.reading import Reading
 from lakesql.ingest.setting_keys import FILES, KEYS
+from lakesql.services.spelling import OURS
 
 TABLE = "lakesql.table."
 _APPEND = "hoodie.streamer.source.kafka.append.offsets"
@@ -49,7 +50,7 @@ def target_of(read: Reading, given: Target | None, unused: dict[str, str]) -> Ta
         return found
     _leave(read, ["extract.table.name"], "of single topics, in dataset.specific.props", unused)
     own = ("lakesql.operation", "lakesql.partition.by", "lakesql.spool.dir")
-    hudi = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) and name != _APPEND]
+    hudi = [name for name in read.settings if (name.startswith((TABLE, "hoodie.")) or name in OURS) and name != _APPEND]
     _leave(read, [*hudi, *own], "of Hudi tables; this job writes files", unused)
     return _files(read, target)
 
