@@ -27,7 +27,6 @@ from lakesql.ingest.settings import JobRead, job_of
 
 TOPIC = "{topic}"
 INTO = "lakesql.into"
-LOCKS = ".lakesql/locks"
 FORMAT_SETTINGS = (
     "lakesql.format", "source.class", "kafka.deserializer.type", "lakesql.decoder", "lakesql.wire",
 )  # fmt: skip
@@ -147,15 +146,7 @@ def _work(read: JobRead) -> Work:
         for name, why in read.unused.items():
             by_reason.setdefault(why, []).append(name)
         remarks += [f"Not used: {', '.join(names)} ({why})." for why, names in by_reason.items()]
-    return Work(_locked_beside(read.job), tuple(dict.fromkeys(remarks)))
-
-
-def _locked_beside(job: Job) -> Job:
-    """The lock of a Hudi target lies beside it: within, it would make a folder of a table that does not exist yet."""
-    if job.lock_dir is not None or job.target.kind != "hudi":
-        return job
-    above = job.target.path.partition(TOPIC)[0].rpartition("/")[0]
-    return replace(job, lock_dir=f"{above}/{LOCKS}")
+    return Work(read.job, tuple(dict.fromkeys(remarks)))
 
 
 def name_for(into: str) -> str:
