@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesql.errors import IngestError, JobError
 from lakesql.ingest.model import Bounds, Fetched, Range, Topic, TopicPartition
+from lakesql.ingest.secrets import MASK, is_secret
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -37,7 +38,6 @@ LOGGER = logging.getLogger("lakesql.kafka")
 LOGGER.addHandler(logging.NullHandler())
 
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-_SECRET = ("password", "secret", "token", "pem", "oauthbearer.config", "sasl.username")
 
 
 def open_client(
@@ -141,8 +141,8 @@ class KafkaClient:
         """A text of the library without the values of settings that are secret."""
         result = str(text)
         for name, value in self.settings.items():
-            if value and any(word in name for word in _SECRET):
-                result = result.replace(value, "***")
+            if value and (is_secret(name) or name == "sasl.username"):
+                result = result.replace(value, MASK)
         return result
 
     def _metadata(self) -> Mapping[str, Any]:

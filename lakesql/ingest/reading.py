@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakesql.errors import JobError
-from lakesql.ingest.masked import Settings, shown
+from lakesql.ingest.secrets import Settings, shown
 from lakesql.ingest.setting_keys import KEYS, OLDER, Key
 from lakesql.services.spelling import OURS
 

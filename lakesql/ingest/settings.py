@@ -15,9 +15,9 @@ from lakesql.errors import JobError
 from lakesql.ingest.client_settings import ClientSettings, is_client_setting
 from lakesql.ingest.job_format import FIXED, LOGIN, format_of
 from lakesql.ingest.job_target import TABLE, target_of
-from lakesql.ingest.masked import Settings
 from lakesql.ingest.model import BadRecords, Format, Job, Limit, Target
 from lakesql.ingest.reading import Reading, near
+from lakesql.ingest.secrets import Settings
 from lakesql.ingest.setting_keys import KEYS, OLDER
 from lakesql.ingest.setting_unused import UNUSED, why_unused
 from lakesql.services.spelling import OURS, similar
