@@ -27,6 +27,10 @@ BUDGET = 64 << 20
 """Bytes of fetched and not yet read messages that all readers of a client may hold together. Small records cost the
 library several times their bytes; a larger budget is not faster."""
 
+DESCRIBE_S = 5.0
+"""How long descriptions of topics are waited for: their ids are good to have, and a cluster without a controller never
+gives them. After one timeout the client does not ask again."""
+
 SMALLEST_SHARE = 8 << 20
 
 _LARGEST_MESSAGE = 1_000_000
@@ -81,6 +85,7 @@ class KafkaClient:
         self.timeout_s = timeout_s
         self.trouble: deque[KafkaError] = deque(maxlen=20)
         own = {**_base(settings), "error_cb": self.trouble.append}
+        self._describes = True
         self._admin: Any = made(lambda: AdminClient(own, logger=LOGGER), self)
 
     def topics(self) -> Sequence[Topic]:
@@ -176,18 +181,21 @@ class KafkaClient:
 
     def _describe(self, names: Iterable[str]) -> Mapping[str, Any]:
         """Descriptions by topic; those that old brokers or missing rights do not give are left out."""
-        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         asked = list(names)
-        if not asked:
+        if not asked or not self._describes:
             return {}
-        answers = self._admin.describe_topics(TopicCollection(asked), request_timeout=self.timeout_s)
+        timeout_s = min(self.timeout_s, DESCRIBE_S)
+        answers = self._admin.describe_topics(TopicCollection(asked), request_timeout=timeout_s)
         found = {}
         for name, answer in answers.items():
             try:
                 found[name] = answer.result()
             except KafkaException as error:
                 LOGGER.debug("%s has no description: %s", name, error)
+                if error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT):
+                    self._describes = False
         return found
 
     def _offsets(self, specs: Mapping[TopicPartition, Any], isolation: str) -> "dict[TopicPartition, _Answer]":
