@@ -173,10 +173,15 @@ class Bar(Silent):
             )
 
     def committing(self, target: str) -> None:
-        self._bar.update(self._task, description=f"Committing to {target}")
+        self._bar.update(self._task, description=f"Committing to {_short(target)}")
 
     def committed(self, target: str, done: Committed) -> None:
-        self._bar.update(self._task, description=f"Committed {done.commit} to {target}")
+        self._bar.update(self._task, description=f"Committed {done.commit} to {_short(target)}")
+
+
+def _short(target: str) -> str:
+    """The last part of a path, so that the numbers find room on a narrow terminal."""
+    return target.rstrip("/").rpartition("/")[2]
 
 
 def readable(size: float) -> str:

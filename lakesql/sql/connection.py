@@ -10,7 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -448,6 +448,10 @@ class Connection:
     ) -> Work:
         """The job of a job file, with some settings in place of the file's; tables that it names are this connection's."""
         return ingest.work_of_file(self._session, job_file, settings or {}, strict)
+
+    def show_progress(self, progress: Callable[[], AbstractContextManager[Progress | None]]) -> None:
+        """From now on INGEST and RUN INGESTION tell what `progress` makes, for one run, how they go on."""
+        self._session.progress = progress
 
     def plan_of(self, work: Work) -> Plan:
         """What a run of the job would read; no record is read."""

@@ -1,5 +1,6 @@
 """Statements of ingestion on a connection: the real plan, run, decoders and Hudi sink, on a broker in memory."""
 
+import io
 import json
 
 import pytest
@@ -8,6 +9,7 @@ import lakesql
 from lakesql.errors import IngestError, JobError, LakeError, SQLError, TableError
 from lakesql.ingest import kafka
 from lakesql.ingest.model import TopicPartition
+from lakesql.shell import batch, new_shell
 from tests.unit.ingest.fakes import Broker, FakeClient
 
 OPTIONS = "'kafka.brokers' = 'h:1', 'topic.whitelist' = 'orders', 'bootstrap.with.offset' = 'earliest'"
@@ -191,6 +193,39 @@ def test_settings_of_the_session_hold_for_the_table(con, tmp_path):
     con.execute("SET hoodie.write.table.version = 6")
     rows(con, ingest(rest="FORMAT JSON TBLPROPERTIES (primaryKey = 'id')"))
     assert "hoodie.table.version=6" in (tmp_path / "lake/orders/.hoodie/hoodie.properties").read_text()
+
+
+class Screen(io.StringIO):
+    """A standard error that is a terminal, or none."""
+
+    def __init__(self, tty):
+        super().__init__()
+        self.tty = tty
+
+    def isatty(self):
+        return self.tty
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_a_run_shows_its_progress_on_a_terminal_alone(con, monkeypatch, tty):
+    screen, out = Screen(tty), io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "160")
+    shell = new_shell(con, "csv")
+    assert batch(shell, f"CREATE INGESTION o AS {ingest()};")
+    before = screen.getvalue()
+    assert batch(shell, "RUN INGESTION o;"), screen.getvalue()
+    shown = screen.getvalue()[len(before) :]
+    assert ("Committed" in shown and "12 records" in shown) is tty
+    assert tty or "records" not in shown
+    assert "orders,0,0,5,5" in out.getvalue()
+
+
+def test_a_run_from_python_is_silent(con, capfd):
+    rows(con, ingest())
+    assert capfd.readouterr() == ("", "")
 
 
 # ---------------------------------------------------------------- EXPLAIN
