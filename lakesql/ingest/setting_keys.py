@@ -304,11 +304,11 @@ HUDI = (
     _list("lakesql.partition.by", "columns, ...", None,
         "Partition columns of a new table.", "hoodie.datasource.write.partitionpath.field"),
     _text("lakesql.select", "SQL over `kafka`", None,
-        "Columns to write; default: all decoded ones."),
+        "Columns to write; default: all decoded ones. Files hold these always."),
     _text("lakesql.spool.dir", "folder", None,
         "Where rows wait for the commit; default: the folder for temporary files."),
     _flag("hoodie.streamer.source.kafka.append.offsets", "false",
-        "Without a selection: also `_hoodie_kafka_source_offset`, `_partition`, `_timestamp` and `_key`.",
+        "Also `_hoodie_kafka_source_offset`, `_partition`, `_timestamp` and `_key`; with a selection it is refused.",
         "hoodie.deltastreamer.source.kafka.append.offsets"),
 )
 
