@@ -74,10 +74,11 @@ def _named(read: Reading) -> Format:
 
 
 def _wire(read: Reading, chosen: Format) -> str | None:
-    if chosen.kind != "avro":
+    if chosen.kind not in ("avro", "json"):
         return None
-    if wire := read("lakesql.wire"):
-        return str(wire)
+    wire: str | None = read("lakesql.wire")
+    if wire or chosen.kind == "json":
+        return wire
     registry = (read.text("kafka.schema.registry.class") or "").rsplit(".", 1)[-1].lower()
     if "confluent" in registry:
         return "confluent"

@@ -221,7 +221,7 @@ FORMAT = (
     _word("lakesql.format", ("json", "avro", "raw", "string", "python"), None,
         "The format itself; wins over the two above."),
     _word("lakesql.wire", ("confluent", "linkedin", "none"), None,
-        "Frame of Avro. It cannot be told from the bytes and is never guessed."),
+        "Frame of Avro, or of JSON with a registry. It cannot be told from the bytes and is never guessed."),
     _text("kafka.schema.registry.url", "URL", None,
         "Schema registry of Avro.", "schema.registry.url"),
     _text("kafka.schema.registry.class", "Java class", None,

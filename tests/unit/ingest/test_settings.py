@@ -193,6 +193,7 @@ def test_wrong_values_are_refused_with_what_is_allowed(settings: dict[str, str],
         ({"kafka.deserializer.type": "STRING"}, "string", None),
         ({"kafka.deserializer.type": "BYTE_ARRAY", "source.class": "x.KafkaDeserializerSource"}, "raw", None),
         ({"lakesql.format": "AVRO", "lakesql.wire": "Confluent"}, "avro", "confluent"),
+        ({"lakesql.format": "json", "lakesql.wire": "confluent"}, "json", "confluent"),
         ({"lakesql.format": "avro", "kafka.schema.registry.class": "x.LiKafkaSchemaRegistry"}, "avro", "linkedin"),
         (
             {"lakesql.format": "avro", "kafka.schema.registry.class": "x.ConfluentKafkaSchemaRegistry"},

@@ -179,6 +179,14 @@ def test_the_format_is_json_unless_something_says_it(con):
     assert len(rows(con, ingest(rest=TABLE))) == 2
 
 
+def test_json_may_have_a_frame(con, broker):
+    broker.add("framed", 0, [b"\x00\x00\x00\x00\x07" + message(1), message(2)])
+    options = OPTIONS.replace("'orders'", "'framed'")
+    rows(con, ingest(options=options, rest=f"FORMAT JSON (WIRE 'confluent') {TABLE}"))
+    assert rows(con, "SELECT id FROM orders") == [(1,)]
+    assert [r["stage"] for r in named(con, "FROM kafka_quarantine('orders')")] == ["frame"]
+
+
 def test_parameters_stand_for_values_of_options(con):
     sql = ingest(
         options="'kafka.brokers' = $1, 'topic.whitelist' = ?, 'bootstrap.with.offset' = $b".replace("?", "$t").replace(
