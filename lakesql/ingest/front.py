@@ -23,7 +23,9 @@ from lakesql.ingest.metrics import Metrics
 from lakesql.ingest.model import Job, Plan, Report, Target
 from lakesql.ingest.progress import Progress
 from lakesql.ingest.run import Parts
+from lakesql.ingest.setting_unused import UNUSED
 from lakesql.ingest.settings import JobRead, job_of
+from lakesql.services.spelling import OURS
 
 TOPIC = "{topic}"
 INTO = "lakesql.into"
@@ -62,11 +64,11 @@ class Work:
 
 
 def work_of(definition: Definition, path_of: PathOf, settings: Mapping[str, str] | None = None) -> Work:
-    """The job of a definition; `settings` of a session, hoodie.*, hold where it has none.
+    """The job of a definition; `settings` of a session about tables hold where it has none.
 
     JobError or SQLError for settings that are wrong, contradict the statement or are almost a known one.
     """
-    given = {k: v for k, v in (settings or {}).items() if k.startswith("hoodie.")} if not definition.files else {}
+    given = {k: v for k, v in (settings or {}).items() if _of_tables(k)} if not definition.files else {}
     given |= resolved({**definition.options, **_format(definition)})
     contradicted = next((key for key in _OF_TARGET if key in definition.options), None)
     if contradicted:
@@ -85,6 +87,10 @@ def work_of(definition: Definition, path_of: PathOf, settings: Mapping[str, str]
         if meant:
             raise SQLError(f"setting {name} is unknown; did you mean {meant}?")
     return _work(read)
+
+
+def _of_tables(key: str) -> bool:
+    return key.startswith("hoodie.") or (key in OURS and key not in UNUSED)
 
 
 def work_of_file(

@@ -236,6 +236,24 @@ def test_a_run_from_python_is_silent(con, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_new_columns_come_when_the_session_or_the_ingestion_asks_for_them(con, broker):
+    rows(con, ingest())
+    broker.add("orders", 0, [message(50, note="new")])
+    select = f"FORMAT JSON {TABLE} AS SELECT id, ts, amount, note FROM kafka"
+    with pytest.raises(LakeError, match="note"):
+        rows(con, ingest(rest=select))
+    con.execute("SET lakesql.schema.evolve = true")
+    con.execute("SET lakesql.read_optimized.max_staleness = '1h'")
+    rows(con, ingest(rest=select))
+    assert con.last_result.notes == ()
+    assert rows(con, "SELECT note FROM orders WHERE id = 50") == [("new",)]
+    con.execute("RESET lakesql.schema.evolve")
+    broker.add("orders", 0, [message(51, more=1)])
+    options = OPTIONS + ", 'lakesql.schema.evolve' = 'true'"
+    rows(con, ingest(options=options, rest=select.replace("note", "more")))
+    assert rows(con, "SELECT more FROM orders WHERE id = 51") == [(1,)]
+
+
 # ---------------------------------------------------------------- EXPLAIN
 
 
