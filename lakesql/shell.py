@@ -27,6 +27,8 @@ from pygments.lexers.sql import SqlLexer
 from rich.console import Console
 
 from lakesql.errors import LakeError
+from lakesql.ingest import definitions
+from lakesql.ingest.progress import Bar
 from lakesql.interrupt import interruptible
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection
@@ -53,20 +55,28 @@ KEYWORDS = [
     "DROP",
     "ELSE",
     "END",
+    "ENVELOPE",
     "EXCEPT",
     "EXISTS",
     "EXPLAIN",
+    "FILES",
+    "FORMAT",
     "FROM",
     "GROUP",
     "HAVING",
     "HUDI",
     "IN",
+    "INGEST",
+    "INGESTION",
+    "INGESTIONS",
     "INSERT",
     "INTERSECT",
     "INTO",
     "IS",
     "JOIN",
+    "KAFKA",
     "LEFT",
+    "LENIENT",
     "LIKE",
     "LIMIT",
     "LOCATION",
@@ -75,6 +85,7 @@ KEYWORDS = [
     "NOT",
     "NULL",
     "OFFSET",
+    "OFFSETS",
     "ON",
     "OPTIONS",
     "OR",
@@ -85,7 +96,9 @@ KEYWORDS = [
     "PARTITIONED",
     "PURGE",
     "QUALIFY",
+    "REGISTRY",
     "RESET",
+    "RUN",
     "SELECT",
     "SET",
     "SHOW",
@@ -105,6 +118,7 @@ KEYWORDS = [
     "VIEW",
     "WHEN",
     "WHERE",
+    "WIRE",
     "WITH",
 ]
 
@@ -390,8 +404,19 @@ class SqlCompleter(Completer):
             )
             return
         word = document.get_word_before_cursor()
+        if _INGESTION.search(text):
+            word = "" if word.isspace() else word
+            yield from (Completion(name, -len(word)) for name in ingestions(self._con, word))
         if word and not word.isspace():
             yield from (Completion(c, -len(word)) for c in candidates(self._con, word))
+
+
+_INGESTION = re.compile(r"\bINGESTION\s+(IF\s+EXISTS\s+)?\w*$", re.IGNORECASE)
+
+
+def ingestions(con: Connection, word: str) -> list[str]:
+    """The ingestions with a name that begins with the word."""
+    return [name for name in definitions.names(con.warehouse) if name.lower().startswith(word.lower())]
 
 
 def candidates(con: Connection, word: str) -> list[str]:
@@ -478,5 +503,7 @@ def batch(shell: Shell, text: str, file: Path | None = None) -> bool:
 
 
 def new_shell(con: Connection, mode: str = "table", rows_max: int = render.ROWS_MAX) -> Shell:
-    """A shell on standard output and error."""
+    """A shell on standard output and error; on a terminal ingestions show how they go on."""
+    if sys.stderr.isatty():
+        con.show_progress(lambda: Bar(Console(file=sys.stderr)))
     return Shell(con, sys.stdout, sys.stderr, mode, rows_max)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from lakesql.errors import JobError
-from lakesql.ingest.masked import Settings
+from lakesql.ingest.secrets import Settings
 
 PREFIXES = ("gobblin.kafka.sharedConfig.", "source.kafka.", "source.kafka.consumerConfig.", "kafka.client.")
 """From the weakest to the strongest."""

@@ -22,7 +22,7 @@ from lakesql.ingest.decode_plain import RawValues, TextValues
 from lakesql.ingest.decode_python import FUNCTION, PythonValues, Scope, register_decoder
 from lakesql.ingest.decoded import Bad, Part, Rows, joined, refuse_reserved
 from lakesql.ingest.envelope import CONNECTOR, ENVELOPE, Unwrapping, row_columns, unwrapping
-from lakesql.ingest.keys import Keys
+from lakesql.ingest.keys import KEY_WIRE, Keys
 from lakesql.ingest.model import BAD, KAFKA, RAW, Decoded, Decoder, Format
 from lakesql.ingest.registry import Registry
 
@@ -50,7 +50,7 @@ def decoder_factory(
     if registry is None and form.registry and (form.wire or "none") != "none":
         registry = Registry(form.registry, form.wire or "", form.options)
     elif registry is None and form.registry and form.options.get("lakesql.key.format") == "avro":
-        registry = Registry(form.registry, form.options.get("lakesql.key.wire", "confluent"), form.options)
+        registry = Registry(form.registry, form.options.get(KEY_WIRE, "confluent").lower(), form.options)
     avro, json = decode_avro.Shared(registry), decode_json.Shared(registry)
     hint = _own_columns(schema_hint)
     scope = metrics or (lambda: None)

@@ -131,7 +131,7 @@ class JsonValues:
         self._shared, self._hint, self._envelope, self._part = shared, hint, envelope, part
         self._text = columns_text or (options.get(COLUMNS) if part == "value" else None)
         self._lenient = _yes(options.get("lakesql.json.lenient"))
-        keep = options.get("lakesql.json.unknown.keys", "ignore")
+        keep = options.get("lakesql.json.unknown.keys", "ignore").lower()
         if keep not in ("ignore", "keep"):
             raise JobError(f"lakesql.json.unknown.keys={keep!r}: expected 'ignore' or 'keep'.")
         self._rest = options.get("lakesql.json.rest.column", "_rest") if keep == "keep" and part == "value" else None

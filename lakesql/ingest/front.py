@@ -23,11 +23,12 @@ from lakesql.ingest.metrics import Metrics
 from lakesql.ingest.model import Job, Plan, Report, Target
 from lakesql.ingest.progress import Progress
 from lakesql.ingest.run import Parts
+from lakesql.ingest.setting_unused import UNUSED
 from lakesql.ingest.settings import JobRead, job_of
+from lakesql.services.spelling import OURS
 
 TOPIC = "{topic}"
 INTO = "lakesql.into"
-LOCKS = ".lakesql/locks"
 FORMAT_SETTINGS = (
     "lakesql.format", "source.class", "kafka.deserializer.type", "lakesql.decoder", "lakesql.wire",
 )  # fmt: skip
@@ -63,11 +64,11 @@ class Work:
 
 
 def work_of(definition: Definition, path_of: PathOf, settings: Mapping[str, str] | None = None) -> Work:
-    """The job of a definition; `settings` of a session, hoodie.*, hold where it has none.
+    """The job of a definition; `settings` of a session about tables hold where it has none.
 
     JobError or SQLError for settings that are wrong, contradict the statement or are almost a known one.
     """
-    given = {k: v for k, v in (settings or {}).items() if k.startswith("hoodie.")} if not definition.files else {}
+    given = {k: v for k, v in (settings or {}).items() if _of_tables(k)} if not definition.files else {}
     given |= resolved({**definition.options, **_format(definition)})
     contradicted = next((key for key in _OF_TARGET if key in definition.options), None)
     if contradicted:
@@ -86,6 +87,10 @@ def work_of(definition: Definition, path_of: PathOf, settings: Mapping[str, str]
         if meant:
             raise SQLError(f"setting {name} is unknown; did you mean {meant}?")
     return _work(read)
+
+
+def _of_tables(key: str) -> bool:
+    return key.startswith("hoodie.") or (key in OURS and key not in UNUSED)
 
 
 def work_of_file(
@@ -147,15 +152,7 @@ def _work(read: JobRead) -> Work:
         for name, why in read.unused.items():
             by_reason.setdefault(why, []).append(name)
         remarks += [f"Not used: {', '.join(names)} ({why})." for why, names in by_reason.items()]
-    return Work(_locked_beside(read.job), tuple(dict.fromkeys(remarks)))
-
-
-def _locked_beside(job: Job) -> Job:
-    """The lock of a Hudi target lies beside it: within, it would make a folder of a table that does not exist yet."""
-    if job.lock_dir is not None or job.target.kind != "hudi":
-        return job
-    above = job.target.path.partition(TOPIC)[0].rpartition("/")[0]
-    return replace(job, lock_dir=f"{above}/{LOCKS}")
+    return Work(read.job, tuple(dict.fromkeys(remarks)))
 
 
 def name_for(into: str) -> str:

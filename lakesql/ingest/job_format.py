@@ -9,10 +9,9 @@ from urllib.parse import unquote
 
 from lakesql.ingest.model import Format
 from lakesql.ingest.reading import Reading
-from lakesql.ingest.setting_keys import FORMAT, OLDER
+from lakesql.ingest.setting_keys import FORMAT
 
 FIXED = "gobblin.source.kafka.fixedSchema."
-REGISTRY = "schema.registry."
 LOGIN = "schema.registry.basic.auth.user.info"
 _CHOOSING = {
     "source.class",
@@ -40,7 +39,7 @@ def format_of(read: Reading, given: Format | None) -> Format:
         key.name: str(read.text(key.name)) for key in FORMAT if key.name not in _CHOOSING and read.given(key.name)
     }
     for name, value in read.settings.items():
-        if name.startswith((FIXED, REGISTRY)) and name not in _CHOOSING and name not in OLDER:
+        if name.startswith(FIXED):
             read.check_closed(name, value)
             options[name] = value
     if login:
@@ -75,10 +74,11 @@ def _named(read: Reading) -> Format:
 
 
 def _wire(read: Reading, chosen: Format) -> str | None:
-    if chosen.kind != "avro":
+    if chosen.kind not in ("avro", "json"):
         return None
-    if wire := read("lakesql.wire"):
-        return str(wire)
+    wire: str | None = read("lakesql.wire")
+    if wire or chosen.kind == "json":
+        return wire
     registry = (read.text("kafka.schema.registry.class") or "").rsplit(".", 1)[-1].lower()
     if "confluent" in registry:
         return "confluent"

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
+from lakesql.errors import JobError
 from lakesql.ingest.model import Target
 from lakesql.ingest.reading import Reading
 from lakesql.ingest.setting_keys import FILES, KEYS
+from lakesql.services.spelling import OURS
 
 TABLE = "lakesql.table."
 _APPEND = "hoodie.streamer.source.kafka.append.offsets"
@@ -49,7 +51,7 @@ def target_of(read: Reading, given: Target | None, unused: dict[str, str]) -> Ta
         return found
     _leave(read, ["extract.table.name"], "of single topics, in dataset.specific.props", unused)
     own = ("lakesql.operation", "lakesql.partition.by", "lakesql.spool.dir")
-    hudi = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) and name != _APPEND]
+    hudi = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) or name in OURS]
     _leave(read, [*hudi, *own], "of Hudi tables; this job writes files", unused)
     return _files(read, target)
 
@@ -84,7 +86,16 @@ def _hudi(read: Reading, target: Target) -> Target:
         for n, v in settings.items()
         if n.startswith("hoodie.") and not n.startswith(("hoodie.streamer.", "hoodie.deltastreamer."))
     }
+    select = target.select or read.text("lakesql.select")
     if read(_APPEND):
+        if select:
+            raise read.wrong(
+                _APPEND,
+                "AS SELECT (lakesql.select) says itself what is stored, and its rows may be of several records",
+                "Leave the setting out and select what is wanted: _offset AS _hoodie_kafka_source_offset, _partition AS "
+                "_hoodie_kafka_source_partition, epoch_ms(_timestamp) AS _hoodie_kafka_source_timestamp, decode(_key) AS "
+                "_hoodie_kafka_source_key.",
+            )
         options[_APPEND] = "true"
     for name in (*properties, *options):
         if name in settings:
@@ -93,7 +104,7 @@ def _hudi(read: Reading, target: Target) -> Target:
         target,
         operation=target.operation or read("lakesql.operation"),
         partition_by=target.partition_by or read("lakesql.partition.by") or (),
-        select=target.select or read.text("lakesql.select"),
+        select=select,
         properties=properties | dict(target.properties),
         options=options | dict(target.options),
     )
@@ -103,6 +114,11 @@ def _hudi(read: Reading, target: Target) -> Target:
 
 
 def _files(read: Reading, target: Target) -> Target:
+    if target.select or read.given("lakesql.select"):
+        raise JobError(
+            "files hold the decoded columns as they are: AS SELECT (lakesql.select) is for Hudi tables. Leave it out, or "
+            "write a Hudi table."
+        )
     layout, form = _layout(read)
     options: dict[str, str] = {}
     for key in FILES:
@@ -111,13 +127,11 @@ def _files(read: Reading, target: Target) -> Target:
     options |= {"lakesql.files.layout": layout, "writer.output.format": form}
     if read("writer.file.path.type") != "tablename" and not read(_NAMESPACE):
         options["extract.namespace"] = str(KEYS["extract.namespace"].default)
-    if read(_APPEND):
-        options[_APPEND] = "true"
     if layout == "time" and not read.given("writer.partition.timezone"):
         read.notes.append(
             "Time folders are named in UTC, where Gobblin takes America/Los_Angeles; set writer.partition.timezone for another zone."
         )
-    return replace(target, select=target.select or read.text("lakesql.select"), options=options | dict(target.options))
+    return replace(target, options=options | dict(target.options))
 
 
 def _layout(read: Reading) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakesql.errors import JobError
-from lakesql.ingest.masked import Settings
+from lakesql.ingest.secrets import Settings
 from lakesql.ingest.setting_keys import KEYS, OLDER
 
 PROPERTIES = (".pull", ".job", ".properties")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesql.errors import IngestError, JobError
 from lakesql.ingest.model import Bounds, Fetched, Range, Topic, TopicPartition
+from lakesql.ingest.secrets import MASK, is_secret
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -25,6 +26,10 @@ TIMEOUT_S = 20.0
 BUDGET = 64 << 20
 """Bytes of fetched and not yet read messages that all readers of a client may hold together. Small records cost the
 library several times their bytes; a larger budget is not faster."""
+
+DESCRIBE_S = 5.0
+"""How long descriptions of topics are waited for: their ids are good to have, and a cluster without a controller never
+gives them. After one timeout the client does not ask again."""
 
 SMALLEST_SHARE = 8 << 20
 
@@ -37,7 +42,6 @@ LOGGER = logging.getLogger("lakesql.kafka")
 LOGGER.addHandler(logging.NullHandler())
 
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-_SECRET = ("password", "secret", "token", "pem", "oauthbearer.config", "sasl.username")
 
 
 def open_client(
@@ -81,6 +85,7 @@ class KafkaClient:
         self.timeout_s = timeout_s
         self.trouble: deque[KafkaError] = deque(maxlen=20)
         own = {**_base(settings), "error_cb": self.trouble.append}
+        self._describes = True
         self._admin: Any = made(lambda: AdminClient(own, logger=LOGGER), self)
 
     def topics(self) -> Sequence[Topic]:
@@ -141,8 +146,8 @@ class KafkaClient:
         """A text of the library without the values of settings that are secret."""
         result = str(text)
         for name, value in self.settings.items():
-            if value and any(word in name for word in _SECRET):
-                result = result.replace(value, "***")
+            if value and (is_secret(name) or name == "sasl.username"):
+                result = result.replace(value, MASK)
         return result
 
     def _metadata(self) -> Mapping[str, Any]:
@@ -176,18 +181,21 @@ class KafkaClient:
 
     def _describe(self, names: Iterable[str]) -> Mapping[str, Any]:
         """Descriptions by topic; those that old brokers or missing rights do not give are left out."""
-        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         asked = list(names)
-        if not asked:
+        if not asked or not self._describes:
             return {}
-        answers = self._admin.describe_topics(TopicCollection(asked), request_timeout=self.timeout_s)
+        timeout_s = min(self.timeout_s, DESCRIBE_S)
+        answers = self._admin.describe_topics(TopicCollection(asked), request_timeout=timeout_s)
         found = {}
         for name, answer in answers.items():
             try:
                 found[name] = answer.result()
             except KafkaException as error:
                 LOGGER.debug("%s has no description: %s", name, error)
+                if error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT):
+                    self._describes = False
         return found
 
     def _offsets(self, specs: Mapping[TopicPartition, Any], isolation: str) -> "dict[TopicPartition, _Answer]":

@@ -23,6 +23,7 @@ from lakesql.ingest.model import Format
 
 KEY_FORMAT = "lakesql.key.format"
 KEY_COLUMNS = "lakesql.key.columns"
+KEY_WIRE = "lakesql.key.wire"
 KEY_FORMATS = ("none", "string", "json", "avro", "raw")
 
 
@@ -73,10 +74,10 @@ class Keys:
         elif self.format == "string":
             self._decoder = TextValues(self.names[0])
         elif self.format == "avro":
-            wire = form.options.get("lakesql.key.wire") or (form.wire if form.kind == "avro" else None) or "confluent"
+            wire = form.options.get(KEY_WIRE, "").lower() or (form.wire if form.kind == "avro" else None) or "confluent"
             self._decoder = decode_avro.AvroValues(form, avro, "key", wire)
         elif self.format == "json":
-            plain = replace(form, wire=form.options.get("lakesql.key.wire"))
+            plain = replace(form, wire=form.options.get(KEY_WIRE, "").lower() or None)
             self._decoder = JsonValues(plain, json, unwrap=True, part="key", columns_text=self._columns_text(kinds))
         if kinds and self.format in ("string", "raw"):
             column = JsonValues.types_of(f"{quoted(self.names[0])} {kinds[self.names[0]]}")

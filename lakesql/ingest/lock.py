@@ -90,7 +90,10 @@ def lock_file(job: Job) -> Path:
 
 
 def _default_folder(target: Target) -> Path:
-    """A hidden folder beside a table, which may not exist yet, or in a folder of files; one for each topic: above all."""
+    """A hidden folder beside a table, which may not exist yet, or in a folder of files; one for each topic: above all.
+
+    Within, the lock would make a folder of a table that does not exist yet.
+    """
     fixed, several, _ = target.path.partition("{topic}")
     if several or target.kind == "hudi":
         example = f"{fixed}topic" if several else fixed.rstrip("/")

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,11 +72,12 @@ class Lines(Silent):
         self._lock = threading.Lock()
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
         self._last: dict[TopicPartition, tuple[float, int]] = {}  # time of the last line, records since
+        self._said: frozenset[str] = frozenset()  # notes of the plan, which the report has again
         self._start = monotonic()
 
     def planned(self, plan: Plan) -> None:
         self._ends = {one.at: (one.low, one.high) for one in plan.ranges}
-        self._start = self._monotonic()
+        self._start, self._said = self._monotonic(), frozenset(plan.notes)
         self._several(plan_events(plan) if self._json else plan_lines(plan))
 
     def moved(self, at: TopicPartition, offset: int, records: int, size: int) -> None:
@@ -106,7 +107,8 @@ class Lines(Silent):
             self._several([f"Committed {done.commit} to {target}: {done.files:,} files, {done.bytes:,} bytes"])
 
     def finished(self, report: Report) -> None:
-        self._several(report_events(report) if self._json else report_lines(report))
+        new = replace(report, notes=tuple(note for note in report.notes if note not in self._said))
+        self._several(report_events(new) if self._json else report_lines(new))
 
     def _several(self, lines: list[str]) -> None:
         with self._lock:
@@ -171,10 +173,15 @@ class Bar(Silent):
             )
 
     def committing(self, target: str) -> None:
-        self._bar.update(self._task, description=f"Committing to {target}")
+        self._bar.update(self._task, description=f"Committing to {_short(target)}")
 
     def committed(self, target: str, done: Committed) -> None:
-        self._bar.update(self._task, description=f"Committed {done.commit} to {target}")
+        self._bar.update(self._task, description=f"Committed {done.commit} to {_short(target)}")
+
+
+def _short(target: str) -> str:
+    """The last part of a path, so that the numbers find room on a narrow terminal."""
+    return target.rstrip("/").rpartition("/")[2]
 
 
 def readable(size: float) -> str:

@@ -111,9 +111,12 @@ def named(table: TableState, ingestion: str | None = None) -> list[str]:
 
 def quarantine_table(table_path: str, ingestion: str | None = None) -> pa.Table:
     """The quarantined records of an ingestion of a table, or of all (`kafka_quarantine`)."""
-    storage = open_storage(folder_of(table_path))
-    tables = [_read(storage, name) for name in named(load_head(open_storage(table_path)), ingestion)]
-    return pa.concat_tables(tables) if tables else STORED.empty_table()
+    return records(open_storage(folder_of(table_path)), named(load_head(open_storage(table_path)), ingestion))
+
+
+def records(storage: Storage, names: Iterable[str]) -> pa.Table:
+    """The records of these files."""
+    return pa.concat_tables([STORED.empty_table(), *(_read(storage, name) for name in names)])
 
 
 def _read(storage: Storage, name: str) -> pa.Table:

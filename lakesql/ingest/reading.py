@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakesql.errors import JobError
-from lakesql.ingest.masked import Settings, shown
+from lakesql.ingest.secrets import Settings, shown
 from lakesql.ingest.setting_keys import KEYS, OLDER, Key
+from lakesql.services.spelling import OURS
 
 _AS_WRITTEN = ("simple.writer.delimiter",)
 
@@ -81,5 +82,5 @@ class Reading:
 
 def near(name: str) -> str:
     """A known setting that the name may be meant for; '' when none is near."""
-    found = difflib.get_close_matches(name, [*KEYS, *OLDER], n=1, cutoff=0.85)
+    found = difflib.get_close_matches(name, [*KEYS, *OLDER, *OURS], n=1, cutoff=0.85)
     return found[0] if found else ""

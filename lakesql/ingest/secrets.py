@@ -1,6 +1,6 @@
 """Texts without secrets: nothing that an ingestion prints or raises holds a password.
 
-A secret is known by the name of its setting (`masked`), by a `password=` inside of a longer value (sasl.jaas.config), and as the user's
+What a secret is, is decided here alone: by the name of its setting, by a `password=` inside of a longer value (sasl.jaas.config), and as the user's
 part of an address. References like ${env:NAME} are no secrets: they say where one is.
 """
 
@@ -9,16 +9,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lakesql.errors import LakeError
-from lakesql.ingest.masked import is_secret
 from lakesql.ingest.setting_keys import KEYS, OLDER
 
 MASK = "***"
+_SECRET = re.compile(
+    r"passw|passphrase|secret|token(?!\.endpoint)|credentials?$|jaas|user\.?info|private\.key\.pem|key\.pem|keystore\.key$"
+    r"|api\.?key|access\.?key|oauthbearer\.config",
+    re.IGNORECASE,
+)
 _INSIDE = re.compile(
     r"""(\b[\w.]*(?:password|passwd|secret|token)["']?\s*[=:]+\s*)("[^"]*"?|'[^']*'?|[^\s'",;)]+)""", re.IGNORECASE
 )
 _USER = re.compile(r"(\w+://)([^/@\s'\"]+)(?=@)")
 _NO_PORT = re.compile(r"""(\w+://[^/@\s'":]+:)([^\s'"/@\d$][^\s'"/@]*)""")
 REFERENCE = re.compile(r"\$\{[^}]*\}")
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of a setting of this name is never shown."""
+    return _SECRET.search(key) is not None
 
 
 def is_plain(key: str, value: str) -> bool:
@@ -85,3 +94,19 @@ def hidden(settings: Mapping[str, str]) -> Iterator[None]:
         if text == str(error):
             raise
         raise type(error)(text) from None
+
+
+class Settings(dict[str, str]):
+    """Settings by name, with the place where each was written (file and line), shown without secrets."""
+
+    def __init__(self, values: Mapping[str, str] | None = None, places: Mapping[str, str] | None = None) -> None:
+        super().__init__(values or {})
+        self.places: dict[str, str] = dict(places if places is not None else getattr(values, "places", {}))
+
+    def __repr__(self) -> str:
+        return repr({key: shown(key, value) for key, value in self.items()})
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[type["Settings"], tuple[dict[str, str], dict[str, str]]]:
+        return Settings, (dict(self), self.places)

@@ -72,6 +72,11 @@ UNUSED: Mapping[str, str] = {
     "hoodie.streamer.source.kafka.checkpoint.type": "a start by time is bootstrap.with.offset=timestamp",
     "hoodie.streamer.source.kafka.value.deserializer.class": "the format is set by lakesql.format and lakesql.wire",
     "hoodie.streamer.schemaprovider.registry.url": "the registry is set by kafka.schema.registry.url",
+    "lakesql.merge.duplicates": "of MERGE alone",
+    "lakesql.read_optimized.max_staleness": "of reads",
+    "lakesql.read_optimized.on_stale": "of reads",
+    "schema.registry.ssl.truststore.password": "PEM files of authorities have no password",
+    "schema.registry.ssl.keystore.password": "of a PEM file the key's password is schema.registry.ssl.key.password",
     "auto.offset.reset": "a start without a stored offset is set by bootstrap.with.offset",
 }
 FAMILIES: Mapping[str, str] = {

@@ -13,15 +13,14 @@ from typing import Any
 
 from lakesql.errors import JobError
 from lakesql.ingest.client_settings import ClientSettings, is_client_setting
-from lakesql.ingest.job_format import FIXED, LOGIN, REGISTRY, format_of
+from lakesql.ingest.job_format import FIXED, LOGIN, format_of
 from lakesql.ingest.job_target import TABLE, target_of
-from lakesql.ingest.masked import Settings
 from lakesql.ingest.model import BadRecords, Format, Job, Limit, Target
 from lakesql.ingest.reading import Reading, near
+from lakesql.ingest.secrets import Settings
 from lakesql.ingest.setting_keys import KEYS, OLDER
 from lakesql.ingest.setting_unused import UNUSED, why_unused
-
-_BARE_AUTH = ("bearer.auth.",)
+from lakesql.services.spelling import OURS, similar
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +262,7 @@ def _sorted_out(read: Reading, client: ClientSettings) -> tuple[dict[str, str], 
             continue
         if reason := UNUSED.get(name):
             unused[name] = reason
-        elif is_client_setting(name) or name.startswith((FIXED, TABLE, REGISTRY, *_BARE_AUTH)):
+        elif is_client_setting(name) or name.startswith((FIXED, TABLE)) or name in OURS:
             continue
         elif meant := _misspelt(name):
             unknown[name] = meant
@@ -275,7 +274,9 @@ def _sorted_out(read: Reading, client: ClientSettings) -> tuple[dict[str, str], 
 
 
 def _misspelt(name: str) -> str:
-    """A known setting that a name of a family differs from by a letter or so: then it is not just unused."""
+    """A known setting that a name of a family differs from by a letter or so: then it is not just passed on or unused."""
+    if name.startswith("hoodie.") and (found := similar(name)):
+        return found
     found = near(name)
     return found if found and abs(len(found) - len(name)) <= 2 and not name.startswith("hoodie.") else ""
 

@@ -11,7 +11,7 @@ Not here: when to commit (`hudi_sink`), files that people give (`statefile`).
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
@@ -292,11 +292,14 @@ def all_states(table: TableState) -> Iterator[tuple[str, State]]:
 
 
 def runs_table(table: TableState, ingestion: str | None = None) -> pa.Table:
-    """The commits of an ingestion, or of all, as rows (`kafka_ingest_runs`): numbers of the commit, offsets after it."""
+    """The commits of an ingestion into a table, or of all (`kafka_ingest_runs`)."""
+    return runs((instant, state) for instant, state in all_states(table) if ingestion in (None, state.ingestion))
+
+
+def runs(commits: Iterable[tuple[str, State]]) -> pa.Table:
+    """Commits, each with its name, as rows: numbers of the commit, offsets after it."""
     rows = []
-    for instant, state in all_states(table):
-        if ingestion not in (None, state.ingestion):
-            continue
+    for instant, state in commits:
         ones = [(at, one) for at, one in sorted(state.partitions.items())]
         totals = {name: sum(getattr(one, name) for _, one in ones) for name in ("records", "bytes", "quarantined")}
         totals |= {name: sum(getattr(one, name) for _, one in ones) for name in ("deletes", "lost")}

@@ -1,19 +1,24 @@
-"""The offsets that ingestions have stored, read from their targets alone: no broker is asked."""
+"""What ingestions have stored, read from their targets alone: offsets, commits, quarantine. No broker is asked."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from lakesql.errors import TableError
-from lakesql.ingest import manifest
+from lakesql.ingest import manifest, waiting
 from lakesql.ingest.definitions import Definition
 from lakesql.ingest.front import TOPIC, PathOf
+from lakesql.ingest.manifest import Manifest
 from lakesql.ingest.model import State
-from lakesql.ingest.state import found_in, state_of, stored_in
+from lakesql.ingest.quarantine import records
+from lakesql.ingest.state import found_in, runs, state_of, stored_in
 from lakesql.storage import Storage, open_storage
 from lakesql.table.state import PROPERTIES, TableState, load
 
 _MANIFESTS = "_lakesql"
+_WAITING = waiting.folder_of("")
 
 
 def of_table(table: TableState, ingestion: str | None = None) -> list[State]:
@@ -31,14 +36,45 @@ def of_folder(storage: Storage, ingestion: str | None = None) -> list[State]:
 
 
 def of_path(storage: Storage, ingestion: str | None = None) -> list[State]:
-    """The states in a table or in a folder of files. TableError when it is neither."""
+    """The states in a table, in a folder of files, or waiting for a table. TableError when it is none of these."""
     if storage.stat(PROPERTIES) is not None:
-        return of_table(load(storage), ingestion)
-    if storage.list(_MANIFESTS)[1]:
-        return of_folder(storage, ingestion)
-    raise TableError(
-        f"{storage.uri}: there is neither a Hudi table nor a folder that an ingestion has written. Correct the path."
-    )
+        found = of_table(load(storage), ingestion)
+        return found + waiting_for(storage, ingestion, [state.ingestion for state in found])
+    if waits := waiting_for(storage):
+        return [state for state in waits if ingestion in (None, state.ingestion)]
+    _require_folder(storage)
+    return of_folder(storage, ingestion)
+
+
+def waiting_for(storage: Storage, ingestion: str | None = None, known: Collection[str] = ()) -> list[State]:
+    """Offsets that wait for the first commit of a table (`waiting`), of ingestions that it does not know."""
+    waits = waiting.all_of(open_storage(waiting.folder_of(storage.uri)))
+    return [state for state in waits if ingestion in (None, state.ingestion) and state.ingestion not in known]
+
+
+def runs_of_folder(storage: Storage, ingestion: str | None = None) -> pa.Table:
+    """The commits into a folder of files in the order of time, by the numbers of their manifests."""
+    commits = sorted(_commits(storage, ingestion), key=lambda one: (one.state.at_ms, one.state.ingestion, one.number))
+    return runs((str(one.number), one.state) for one in commits)
+
+
+def quarantine_of_folder(storage: Storage, ingestion: str | None = None) -> pa.Table:
+    """The records of a folder's ingestions that could not be decoded."""
+    return records(storage, (name for one in _commits(storage, ingestion) for name in one.state.quarantine))
+
+
+def _commits(storage: Storage, ingestion: str | None) -> Iterator[Manifest]:
+    _require_folder(storage)
+    for name in manifest.ingestions(storage):
+        if ingestion in (None, name):
+            yield from manifest.history(storage, name)
+
+
+def _require_folder(storage: Storage) -> None:
+    if not storage.list(_MANIFESTS)[1]:
+        raise TableError(
+            f"{storage.uri}: there is neither a Hudi table nor a folder that an ingestion has written. Correct the path."
+        )
 
 
 def of_definition(definition: Definition, path_of: PathOf) -> dict[str, State]:
@@ -47,7 +83,7 @@ def of_definition(definition: Definition, path_of: PathOf) -> dict[str, State]:
     found: dict[str, State] = {}
     for one in _targets(path):
         storage = open_storage(one)
-        if storage.stat(PROPERTIES) is None and not storage.list(_MANIFESTS)[1]:
+        if storage.stat(PROPERTIES) is None and not storage.list(_MANIFESTS)[1] and not waiting_for(storage):
             continue
         states = of_path(storage, definition.name)
         if states:
@@ -67,8 +103,10 @@ def _targets(path: str) -> list[str]:
     folder, _, prefix = above.rpartition("/")
     suffix, slash, below = rest.partition("/")
     pattern = re.compile(re.escape(prefix) + "(.+)" + re.escape(suffix), re.DOTALL)
+    there = open_storage(folder or "/").list("")[1]
+    names = sorted({*there, *(name.removesuffix(_WAITING) for name in there if name.endswith(_WAITING))})
     return [
         f"{folder}/{name}{slash}{below.replace(TOPIC, match[1])}"
-        for name in open_storage(folder or "/").list("")[1]
+        for name in names
         if (match := pattern.fullmatch(name))
     ]

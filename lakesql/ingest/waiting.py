@@ -6,7 +6,9 @@ table they lie beside it, in `<table>_ingest/<ingestion>-<number>.json`: numbers
 same number one wins. The first commit of the table removes them; from then on they would not be looked at anyway.
 """
 
+import json
 import re
+from dataclasses import replace
 
 from lakesql.errors import CommitConflict
 from lakesql.ingest.model import State
@@ -26,6 +28,20 @@ def read(storage: Storage, ingestion: str) -> State | None:
         return None
     path = _path(ingestion, numbers[-1])
     return import_state(storage.read(path).decode(), ingestion, f"{storage.uri}/{path}")
+
+
+def all_of(storage: Storage) -> list[State]:
+    """The newest offsets of every ingestion that wait here, by name."""
+    newest: dict[str, str] = {}
+    for path in sorted(info.path for info in storage.list("")[0]):
+        if found := re.fullmatch(r"(.+)-\d{8}\.json", path):
+            newest[found[1]] = path
+    found_states = []
+    for path in newest.values():
+        text, where = storage.read(path).decode(), f"{storage.uri}/{path}"
+        state = import_state(text, "", where)
+        found_states.append(replace(state, ingestion=str(json.loads(text)["ingestion"])))
+    return sorted(found_states, key=lambda state: state.ingestion)
 
 
 def put(storage: Storage, before: State, state: State) -> str:

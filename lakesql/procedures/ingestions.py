@@ -69,8 +69,15 @@ def _states(call: Call) -> list[State]:
             raise SQLError("give ingestion => 'name', table => 'name' or path => 'folder'.")
         found = definitions.require(call.warehouse, name)
         return list(stored.of_definition(found, lambda into: _path_of(call, into)).values())
-    storage = open_storage(call["path"]) if call["path"] is not None else call.resolve(call["table"])
-    return stored.of_path(storage, name)
+    if call["path"] is not None:
+        return stored.of_path(open_storage(call["path"]), name)
+    waits = stored.waiting_for(open_storage(_path_of(call, call["table"])), name)
+    try:
+        return stored.of_path(call.resolve(call["table"]), name)
+    except TableError:
+        if not waits:
+            raise
+        return waits
 
 
 def _reset(call: Call) -> pa.Table:

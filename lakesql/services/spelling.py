@@ -41,8 +41,14 @@ _NEAR_BARE = 0.7
 
 def require_spelt(key: str, what: str) -> None:
     """SQLError when a `hoodie.` key is none of the known ones and almost one of them. `what`: setting, table property."""
-    if key not in KNOWN and (near := get_close_matches(key.lower(), KNOWN, 1, _NEAR)):
-        raise SQLError(f"{what} {key} is unknown; did you mean {near[0]}?")
+    if meant := similar(key):
+        raise SQLError(f"{what} {key} is unknown; did you mean {meant}?")
+
+
+def similar(key: str) -> str:
+    """The known name that a `hoodie.` key is almost; '' for a known one, and for one that is like none."""
+    near = [] if key in KNOWN else get_close_matches(key.lower(), KNOWN, 1, _NEAR)
+    return near[0] if near else ""
 
 
 def require_known(key: str, what: str = "setting") -> None:

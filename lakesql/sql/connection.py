@@ -10,7 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -129,6 +129,8 @@ def connect(
     try:
         name = con.execute("SELECT current_database()").fetchall()[0][0]
         instance, folder = instance_of(con), open_storage(warehouse).uri
+        if folder not in instance.homes:
+            instance.homes.append(folder)
         home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
         session = Session(con, instance, folder, read_only, name, in_memory, home, clock)
         views.add_warehouse(session)
@@ -446,6 +448,10 @@ class Connection:
     ) -> Work:
         """The job of a job file, with some settings in place of the file's; tables that it names are this connection's."""
         return ingest.work_of_file(self._session, job_file, settings or {}, strict)
+
+    def show_progress(self, progress: Callable[[], AbstractContextManager[Progress | None]]) -> None:
+        """From now on INGEST and RUN INGESTION tell what `progress` makes, for one run, how they go on."""
+        self._session.progress = progress
 
     def plan_of(self, work: Work) -> Plan:
         """What a run of the job would read; no record is read."""

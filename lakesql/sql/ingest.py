@@ -140,7 +140,9 @@ def show(session: Session, statement: ShowIngestion) -> str:
 def run(session: Session, definition: Definition) -> pa.Table:
     """Run a definition; the report as a table. Raised is what hindered it, when it stored nothing."""
     with hidden(definition.options):
-        report = run_work(session, work_of(session, definition))
+        work = work_of(session, definition)
+        with session.progress() as progress:
+            report = run_work(session, work, progress)
         if report.failures and not any(c.commit for c in report.committed.values()):
             raise report.failures[0]
     return tables.report(report)

@@ -61,6 +61,8 @@ class Instance:
         self.last_error: LakeError | None = None
         self._planners = planners
         self._con = weakref.ref(con)
+        self.homes: list[str] = []
+        """Folders of tables of the connections here; a table that does not exist yet would be made in one."""
         self._names: dict[str, tuple[str, str]] = {}  # lower case -> (name as given, path)
         self._lock = threading.RLock()
         self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()

@@ -4,7 +4,7 @@
     kafka_offsets(topics, brokers := )   what the brokers have; `topics` are regular expressions, as in topic.whitelist
     kafka_lag(t)                         how far a table is behind its topics: now, when its ingestion is a named one or
                                          brokers are given; else as it was when the last run was planned
-    kafka_ingest_runs(t)                 the commits of its ingestions
+    kafka_ingest_runs(t)                 the commits of the ingestions of a table or folder
     kafka_quarantine(t)                  the records that could not be decoded
     kafka_scan(topic, brokers := )       the records of a topic, for a look; nothing is committed. At most 1000, unless
                                          `rows` says otherwise; NULL: all
@@ -34,7 +34,7 @@ from lakesql.ingest.topics import selected
 from lakesql.sql.instance import Arguments, Free, Instance
 from lakesql.sql.results import table_sql
 from lakesql.sql.spill import spilled
-from lakesql.storage import Storage
+from lakesql.storage import Storage, open_storage
 from lakesql.table.state import PROPERTIES
 
 LAG = pa.schema(
@@ -63,17 +63,23 @@ def _offsets(instance: Instance, table: str, arguments: Arguments, transaction: 
 
 
 def _runs(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
+    storage = instance.storage(table)
+    if storage.stat(PROPERTIES) is None:
+        return spilled(stored.runs_of_folder(storage, arguments[0]))
     return spilled(runs_table(instance.snapshot(table, transaction), arguments[0]))
 
 
 def _quarantine(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
     del transaction
-    return spilled(quarantine.quarantine_table(instance.storage(table).uri, arguments[0]))
+    storage = instance.storage(table)
+    if storage.stat(PROPERTIES) is None:
+        return spilled(stored.quarantine_of_folder(storage, arguments[0]))
+    return spilled(quarantine.quarantine_table(storage.uri, arguments[0]))
 
 
 def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
     brokers, options, ingestion = arguments
-    storage = instance.storage(table)
+    storage = _place(instance, table)
     rows: list[dict[str, object]] = []
     for state in _states(instance, table, ingestion, transaction):
         given = _settings(brokers, options) if brokers is not None else _settings_of(storage, state.ingestion)
@@ -86,11 +92,22 @@ def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int)
 
 
 def _states(instance: Instance, table: str, ingestion: str | None, transaction: int) -> list[State]:
-    """The states in a table, as this transaction sees it, or in a folder of files."""
-    storage = instance.storage(table)
+    """The states in a table, as this transaction sees it, in a folder of files, or waiting for a table."""
+    storage = _place(instance, table)
     if storage.stat(PROPERTIES) is None:
         return stored.of_path(storage, ingestion)
-    return stored.of_table(instance.snapshot(table, transaction), ingestion)
+    found = stored.of_table(instance.snapshot(table, transaction), ingestion)
+    return found + stored.waiting_for(storage, ingestion, [state.ingestion for state in found])
+
+
+def _place(instance: Instance, table: str) -> Storage:
+    """The storage of a table; of one that offsets wait for, where it will be."""
+    if instance.path_of(table) is None and "/" not in table:
+        for home in instance.homes:
+            storage = open_storage(f"{home}/{table}")
+            if stored.waiting_for(storage):
+                return storage
+    return instance.storage(table)
 
 
 def _settings_of(storage: Storage, ingestion: str) -> Mapping[str, str] | None:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakesql.errors import SQLError
-from lakesql.ingest.masked import is_secret
-from lakesql.ingest.secrets import may_be_shown, spans, without_secrets
+from lakesql.ingest.secrets import is_secret, may_be_shown, spans, without_secrets
 
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -383,7 +383,8 @@ def _replay(cursor: Cursor) -> Ingestion:
     cursor.refuse(
         "REPLAY INGESTION",
         f"A run reads on from the stored offsets; to read a range again, ALTER INGESTION {name} SET OFFSETS (...) and "
-        f"RUN INGESTION {name}. kafka_quarantine('table') has the records that could not be decoded.",
+        f"RUN INGESTION {name}: with a record key that changes nothing but what is newer, without one the rows are there "
+        "twice. kafka_quarantine('table') has the records that could not be decoded.",
     )
 
 

@@ -1,13 +1,15 @@
 """What the running of a statement needs: the DuckDB connection, the tables known, the settings; and a few
 questions to it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
 
 from lakesql.errors import LakeError, SQLError, TableError
+from lakesql.ingest.progress import Progress
 from lakesql.services.freshness import LastRead
 from lakesql.sql.instance import Instance, Owner
 from lakesql.sql.nodes import Name
@@ -58,6 +60,8 @@ class Session:
     last_result: WriteResult | None = None
     last_reads: tuple[LastRead, ...] = ()
     owner: Owner = field(default_factory=Owner)
+    progress: Callable[[], AbstractContextManager[Progress | None]] = nullcontext
+    """What a person sees while a statement runs an ingestion; nothing, unless a terminal says otherwise."""
 
     def path_of(self, name: Name) -> str | None:
         """The path of the Hudi table a name means; None when it means none of ours."""

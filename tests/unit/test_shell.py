@@ -159,6 +159,23 @@ def test_candidates_are_tables_columns_functions_and_keywords(shell):
     assert "select" in candidates(shell.con, "sel")
 
 
+def test_names_of_ingestions_stand_behind_their_word(shell):
+    shell.con.execute(
+        "CREATE INGESTION clicks_in AS INGEST INTO clicks FROM KAFKA OPTIONS ('kafka.brokers' = 'h:1') FORMAT STRING"
+    )
+    completer = SqlCompleter(shell.con)
+
+    def offered(text):
+        return [c.text for c in completer.get_completions(Document(text), CompleteEvent())]
+
+    for text in ("RUN INGESTION ", "RUN INGESTION cl", "drop ingestion if exists c", "SHOW INGESTION CLICKS"):
+        assert offered(text)[0] == "clicks_in", text
+    assert "clicks_in" not in offered("SELECT cl")
+    assert offered("RUN INGESTION x") == []
+    assert {"INGEST", "INGESTION", "INGESTIONS"} <= set(offered("SHOW ING"))
+    assert "KAFKA" in offered("INGEST INTO t FROM KAF")
+
+
 def test_completer_replaces_the_word_before_the_cursor(shell):
     completer = SqlCompleter(shell.con)
     found = list(completer.get_completions(Document("SELECT fa"), CompleteEvent()))

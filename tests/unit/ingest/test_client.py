@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakesql.errors import IngestError, JobError
+from lakesql.ingest import kafka
 from lakesql.ingest.kafka import consumer_settings, open_client
 from lakesql.ingest.model import RAW, Bounds, Range, TopicPartition
 from tests.kafka.mock import FETCH, NOT_LEADER, TOPIC_DENIED, MockCluster
@@ -81,6 +82,21 @@ def test_topics_of_brokers_that_give_no_descriptions_have_no_id(mock_kafka):
     mock_kafka.set_controller(-1)
     client = open_client({"bootstrap.servers": mock_kafka.brokers}, timeout_s=1)
     assert [(topic.name, topic.partitions, topic.id) for topic in client.topics()] == [("a", (0, 1), None)]
+
+
+def test_descriptions_that_never_come_are_waited_for_once(mock_kafka, monkeypatch):
+    mock_kafka.create("a", 2)
+    mock_kafka.set_controller(-1)
+    monkeypatch.setattr(kafka, "DESCRIBE_S", 0.5)
+    client = open_client({"bootstrap.servers": mock_kafka.brokers})
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        assert [topic.id for topic in client.topics()] == [None]
+        took.append(time.monotonic() - began)
+    assert 0.4 < took[0] < 5
+    assert max(took[1:]) < 0.4
+    assert client.topic_ids(["a"]) == {}
 
 
 def test_internal_topics_are_left_out(mock_kafka):

@@ -12,6 +12,8 @@ from dataclasses import replace
 import pytest
 
 from lakesql.errors import IngestionRunning, JobError
+from lakesql.ingest.definitions import Definition
+from lakesql.ingest.front import work_of
 from lakesql.ingest.lock import job_lock, lock_file
 from lakesql.ingest.model import Target
 
@@ -116,6 +118,18 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_job(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(JobError, match=r"job\.lock\.dir"), job_lock(locked(tmp_path, lock_dir=str(tmp_path / "file"))):
         pass
+
+
+def test_the_front_ends_leave_the_place_of_the_lock_to_the_lock(tmp_path):
+    given = {"kafka.brokers": "h:1"}
+    table = work_of(Definition("j", f"{tmp_path}/table", options=given), str).job
+    files = work_of(Definition("j", f"{tmp_path}/out", files=True, options=given), str).job
+    assert [lock_file(one).parent for one in (table, files)] == [
+        tmp_path / ".lakesql" / "locks",
+        tmp_path / "out" / "_lakesql" / "locks",
+    ]
+    chosen = work_of(Definition("j", f"{tmp_path}/table", options=given | {"job.lock.dir": "/l"}), str).job
+    assert lock_file(chosen).parent.as_posix() == "/l"
 
 
 def test_locks_lie_where_no_reader_of_the_target_looks(tmp_path):

@@ -224,6 +224,10 @@ def test_malformed_statements_say_what_was_expected_and_where(sql, text):
     ("sql", "text"),
     [
         ("REPLAY INGESTION o FROM QUARANTINE", "ALTER INGESTION o SET OFFSETS"),
+        (
+            "REPLAY INGESTION o FROM TIMESTAMP '2026-01-01' TO latest",
+            "ALTER INGESTION o SET OFFSETS (...) and RUN INGESTION o",
+        ),
         ("EXPLAIN (FATES) INGEST INTO t FROM KAFKA (a=1)", "EXPLAIN alone shows the plan"),
         ("EXPLAIN DROP INGESTION a", "EXPLAIN RUN INGESTION name"),
         ("PREPARE p AS INGEST INTO t FROM KAFKA (a=1)", "Use execute(sql, parameters)"),

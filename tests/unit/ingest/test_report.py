@@ -2,7 +2,9 @@
 
 import io
 import json
+from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from lakesql.errors import IngestConflict, IngestError, TooManyBadRecords
@@ -137,6 +139,16 @@ def test_lines_as_json_are_one_object_each():
     lines.finished(report(DONE))
     events = [json.loads(line)["event"] for line in seen]
     assert events == ["range", "range", "range", "carried", "note", "progress", "commit", "partition", "end"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_note_of_the_plan_is_said_once(as_json):
+    seen = []
+    lines = Lines(seen.append, as_json=as_json)
+    lines.planned(PLAN)
+    lines.finished(replace(report(DONE), notes=(*PLAN.notes, "something else")))
+    for note in (*PLAN.notes, "something else"):
+        assert sum(note in line for line in seen) == 1
 
 
 def test_the_bar_shows_records_bytes_and_lag():

@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesql.errors import JobError
-from lakesql.ingest.secrets import MASK, hidden, hide, is_plain, secrets_of, shown, without_secrets
+from lakesql.ingest.kafka import open_client
+from lakesql.ingest.reading import Reading
+from lakesql.ingest.secrets import MASK, Settings, hidden, hide, is_plain, masked, secrets_of, shown, without_secrets
 
 KEYS = [
     "sasl.password",
@@ -46,6 +48,22 @@ def test_a_secret_is_nowhere_in_a_hidden_text(key, secret, around):
 )
 def test_passwords_within_a_value(text, masked):
     assert without_secrets(text) == masked
+
+
+def test_settings_show_what_may_be_shown_and_keep_what_they_hold():
+    held = Settings({"sasl.password": "geheim", "kafka.schema.registry.url": "http://u:geheim@r", "a": "1"})
+    assert "geheim" not in f"{held} {held!r}"
+    assert repr(held) == repr(masked(held))
+    assert held["sasl.password"] == "geheim"
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_errors_and_texts_of_the_client_know_the_same_secrets(key):
+    wrong = Reading({key: "geheim"}).wrong(key, "it is wrong", "Correct it.")
+    assert "geheim" not in str(wrong)
+    client = open_client({"bootstrap.servers": "h:1"})
+    client.settings = {key: "geheim"}
+    assert client.safe("not geheim") == f"not {MASK}"
 
 
 def test_a_reference_is_no_secret():

@@ -193,6 +193,7 @@ def test_wrong_values_are_refused_with_what_is_allowed(settings: dict[str, str],
         ({"kafka.deserializer.type": "STRING"}, "string", None),
         ({"kafka.deserializer.type": "BYTE_ARRAY", "source.class": "x.KafkaDeserializerSource"}, "raw", None),
         ({"lakesql.format": "AVRO", "lakesql.wire": "Confluent"}, "avro", "confluent"),
+        ({"lakesql.format": "json", "lakesql.wire": "confluent"}, "json", "confluent"),
         ({"lakesql.format": "avro", "kafka.schema.registry.class": "x.LiKafkaSchemaRegistry"}, "avro", "linkedin"),
         (
             {"lakesql.format": "avro", "kafka.schema.registry.class": "x.ConfluentKafkaSchemaRegistry"},
@@ -331,7 +332,6 @@ def test_a_hudi_table_takes_its_properties_and_leaves_file_settings_unused() -> 
             "hoodie.parquet.max.file.size": "1000000",
             "hoodie.deltastreamer.source.kafka.append.offsets": "true",
             "writer.partition.pattern": "yyyy",
-            "lakesql.select": "SELECT id FROM kafka",
         }
     )
     target = found.job.target
@@ -339,9 +339,20 @@ def test_a_hudi_table_takes_its_properties_and_leaves_file_settings_unused() -> 
     assert target.properties == {"type": "mor", "hoodie.datasource.write.recordkey.field": "id"}
     assert target.options["hoodie.parquet.max.file.size"] == "1000000"
     assert target.options["hoodie.streamer.source.kafka.append.offsets"] == "true"
-    assert target.select == "SELECT id FROM kafka"
+    assert made({"lakesql.into": "t", "lakesql.select": "SELECT id FROM kafka"}).target.select == "SELECT id FROM kafka"
     assert "writer.partition.pattern" in found.unused
     assert found.unknown == {}
+
+
+def test_what_a_query_would_silently_leave_out_is_refused() -> None:
+    query = {"lakesql.select": "SELECT id FROM kafka"}
+    append = {"hoodie.deltastreamer.source.kafka.append.offsets": "true"}
+    with pytest.raises(JobError, match=r"append\.offsets = 'true'.*select what is wanted: _offset AS _hoodie_kafka"):
+        read_all({"lakesql.into": "t"} | query | append)
+    assert not read_all({"lakesql.into": "t"} | query | dict.fromkeys(append, "false")).unknown
+    with pytest.raises(JobError, match=r"AS SELECT .* is for Hudi tables"):
+        read_all(query)
+    assert set(read_all(append).unused) == {*append, "hoodie.streamer.source.kafka.append.offsets"}
 
 
 def test_the_hudi_publisher_writes_a_table_where_files_would_go() -> None:

@@ -1,5 +1,6 @@
 """Statements of ingestion on a connection: the real plan, run, decoders and Hudi sink, on a broker in memory."""
 
+import io
 import json
 
 import pytest
@@ -8,6 +9,7 @@ import lakesql
 from lakesql.errors import IngestError, JobError, LakeError, SQLError, TableError
 from lakesql.ingest import kafka
 from lakesql.ingest.model import TopicPartition
+from lakesql.shell import batch, new_shell
 from tests.unit.ingest.fakes import Broker, FakeClient
 
 OPTIONS = "'kafka.brokers' = 'h:1', 'topic.whitelist' = 'orders', 'bootstrap.with.offset' = 'earliest'"
@@ -111,6 +113,61 @@ def test_files_are_written_as_the_options_say(con, tmp_path):
     assert rows(con, f"SELECT sum(next) FROM kafka_offsets('{tmp_path}/out')") == [(12,)]
 
 
+def test_what_is_stored_in_a_folder_of_files_is_shown_as_that_of_a_table(con, broker, tmp_path):
+    for name in ("one", "two"):
+        rows(con, ingest(f"FILES '{tmp_path}/out'", OPTIONS + f", 'job.name' = '{name}'", "FORMAT JSON"))
+    broker.add("orders", 1, [b"{", message(99)])
+    rows(con, ingest(f"FILES '{tmp_path}/out'", OPTIONS + ", 'job.name' = 'one'", "FORMAT JSON"))
+    runs = named(con, f"FROM kafka_ingest_runs('{tmp_path}/out')")
+    assert [(r["instant"], r["ingestion"], r["records"], r["quarantined"]) for r in runs] == [
+        ("1", "one", 12, 0), ("1", "two", 12, 0), ("2", "one", 2, 1),
+    ]  # fmt: skip
+    assert runs[2]["offsets"][1] == {"topic": "orders", "partition": 1, "low": 7, "next": 9}
+    [bad] = named(con, f"FROM kafka_quarantine('{tmp_path}/out')")
+    assert (bad["_topic"], bad["_partition"], bad["_offset"], bytes(bad["_value"])) == ("orders", 1, 7, b"{")
+    assert named(con, f"FROM kafka_quarantine('{tmp_path}/out', ingestion := 'two')") == []
+    assert len(named(con, f"FROM kafka_ingest_runs('{tmp_path}/out', ingestion := 'two')")) == 1
+    assert rows(con, f"SELECT sum(lag) FROM kafka_lag('{tmp_path}/out', brokers := 'h:1', ingestion := 'two')") == [
+        (2,)
+    ]
+    offsets = named(con, f"CALL show_ingestion_offsets(path => '{tmp_path}/out')")
+    assert [(o["ingestion"], o["next"]) for o in offsets] == [("one", 5), ("one", 9), ("two", 5), ("two", 7)]
+    for function in ("kafka_ingest_runs", "kafka_quarantine"):
+        with pytest.raises(LakeError, match="neither a Hudi table nor a folder that an ingestion has written"):
+            rows(con, f"FROM {function}('{tmp_path}/elsewhere')")
+
+
+def test_offsets_that_wait_for_a_table_are_shown(con, broker):
+    options = OPTIONS.replace("earliest", "latest")
+    sql = ingest("fresh", options)
+    rows(con, f"CREATE INGESTION fresh_in AS {sql}")
+    rows(con, "RUN INGESTION fresh_in")
+    rows(con, "CREATE INGESTION each AS " + ingest("'{topic}_own'", options))
+    rows(con, "RUN INGESTION each")
+    wanted = [("fresh_in", "orders", 0, 5), ("fresh_in", "orders", 1, 7)]
+    for source in (
+        "kafka_offsets('fresh')",
+        f"kafka_offsets('{con.warehouse}/fresh')",
+        "show_ingestion_offsets(ingestion => 'fresh_in')",
+        "show_ingestion_offsets(table => 'fresh')",
+        f"show_ingestion_offsets(path => '{con.warehouse}/fresh')",
+    ):
+        found = named(con, ("FROM " if source.startswith("kafka") else "CALL ") + source)
+        assert [(o["ingestion"], o["topic"], o["partition"], o["next"]) for o in found] == wanted, source
+    assert [o["next"] for o in named(con, "CALL show_ingestion_offsets(ingestion => 'each')")] == [5, 7]
+    assert [(s["name"], s["partitions"]) for s in named(con, "CALL show_ingestions()")] == [
+        ("each", 2),
+        ("fresh_in", 2),
+    ]
+    assert rows(con, "SELECT sum(lag) FROM kafka_lag('fresh', brokers := 'h:1')") == [(0,)]
+    assert named(con, "FROM kafka_offsets('fresh', ingestion := 'other')") == []
+    broker.add("orders", 0, [message(40)])
+    rows(con, "RUN INGESTION fresh_in")
+    assert rows(con, "SELECT partition, next FROM kafka_offsets('fresh')") == [(0, 6), (1, 7)]
+    with pytest.raises(LakeError, match="nowhere is not a Hudi table of this connection"):
+        rows(con, "CALL show_ingestion_offsets(table => 'nowhere')")
+
+
 def test_bad_records_are_in_the_quarantine_of_the_table(con, broker):
     broker.add("orders", 0, [b"{", message(77)])
     assert [r["quarantined"] for r in named(con, ingest())] == [1, 0]
@@ -120,6 +177,14 @@ def test_bad_records_are_in_the_quarantine_of_the_table(con, broker):
 
 def test_the_format_is_json_unless_something_says_it(con):
     assert len(rows(con, ingest(rest=TABLE))) == 2
+
+
+def test_json_may_have_a_frame(con, broker):
+    broker.add("framed", 0, [b"\x00\x00\x00\x00\x07" + message(1), message(2)])
+    options = OPTIONS.replace("'orders'", "'framed'")
+    rows(con, ingest(options=options, rest=f"FORMAT JSON (WIRE 'confluent') {TABLE}"))
+    assert rows(con, "SELECT id FROM orders") == [(1,)]
+    assert [r["stage"] for r in named(con, "FROM kafka_quarantine('orders')")] == ["frame"]
 
 
 def test_parameters_stand_for_values_of_options(con):
@@ -136,6 +201,57 @@ def test_settings_of_the_session_hold_for_the_table(con, tmp_path):
     con.execute("SET hoodie.write.table.version = 6")
     rows(con, ingest(rest="FORMAT JSON TBLPROPERTIES (primaryKey = 'id')"))
     assert "hoodie.table.version=6" in (tmp_path / "lake/orders/.hoodie/hoodie.properties").read_text()
+
+
+class Screen(io.StringIO):
+    """A standard error that is a terminal, or none."""
+
+    def __init__(self, tty):
+        super().__init__()
+        self.tty = tty
+
+    def isatty(self):
+        return self.tty
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_a_run_shows_its_progress_on_a_terminal_alone(con, monkeypatch, tty):
+    screen, out = Screen(tty), io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "160")
+    shell = new_shell(con, "csv")
+    assert batch(shell, f"CREATE INGESTION o AS {ingest()};")
+    before = screen.getvalue()
+    assert batch(shell, "RUN INGESTION o;"), screen.getvalue()
+    shown = screen.getvalue()[len(before) :]
+    assert ("Committed" in shown and "12 records" in shown) is tty
+    assert tty or "records" not in shown
+    assert "orders,0,0,5,5" in out.getvalue()
+
+
+def test_a_run_from_python_is_silent(con, capfd):
+    rows(con, ingest())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_new_columns_come_when_the_session_or_the_ingestion_asks_for_them(con, broker):
+    rows(con, ingest())
+    broker.add("orders", 0, [message(50, note="new")])
+    select = f"FORMAT JSON {TABLE} AS SELECT id, ts, amount, note FROM kafka"
+    with pytest.raises(LakeError, match="note"):
+        rows(con, ingest(rest=select))
+    con.execute("SET lakesql.schema.evolve = true")
+    con.execute("SET lakesql.read_optimized.max_staleness = '1h'")
+    rows(con, ingest(rest=select))
+    assert con.last_result.notes == ()
+    assert rows(con, "SELECT note FROM orders WHERE id = 50") == [("new",)]
+    con.execute("RESET lakesql.schema.evolve")
+    broker.add("orders", 0, [message(51, more=1)])
+    options = OPTIONS + ", 'lakesql.schema.evolve' = 'true'"
+    rows(con, ingest(options=options, rest=select.replace("note", "more")))
+    assert rows(con, "SELECT more FROM orders WHERE id = 51") == [(1,)]
 
 
 # ---------------------------------------------------------------- EXPLAIN
