@@ -53,7 +53,7 @@ class HFile:
     def get(self, key: str) -> bytes | None:
         """The value of a key, None when the file does not have it. Of a repeated key the first."""
         wanted = key.encode()
-        for entry in self._leaves(self.index, self.levels, wanted):
+        for entry in self._ascending(wanted):
             for found, value in self._pairs(entry):
                 if found >= wanted:
                     if found == wanted:
@@ -63,7 +63,7 @@ class HFile:
 
     def scan(self) -> Iterator[tuple[str, bytes]]:
         """Every key with its value, in the order of the keys' bytes."""
-        for entry in self._leaves(self.index, self.levels, None):
+        for entry in self._ascending(None):
             for key, value in self._pairs(entry):
                 yield _text(key, self.where), value
 
@@ -71,6 +71,15 @@ class HFile:
         """The content of a meta block."""
         entry = self.meta.get(name)
         return None if entry is None else _block(self.read, entry.offset, _META, self.codec, self.where)[0]
+
+    def _ascending(self, key: bytes | None) -> Iterator[Entry]:
+        """The data blocks as `_leaves` has them, which lie in the order of their keys: an index with loops ends here."""
+        last = -1
+        for entry in self._leaves(self.index, self.levels, key):
+            if entry.offset <= last:
+                raise FormatError(_damaged(self.where, entry.offset, "the index names it after a later one"))
+            last = entry.offset
+            yield entry
 
     def _leaves(self, index: tuple[Entry, ...], levels: int, key: bytes | None) -> Iterator[Entry]:
         """The data blocks below an index, with `key` only those that may hold it: a repeated key may cross a border."""
@@ -102,6 +111,7 @@ class HFile:
 
 def open_hfile(read: Read, size: int, where: str) -> HFile:
     """An HFile of that many bytes. FormatError when it is none or damaged, Unsupported for a codec that is not read."""
+    read = _within(read, size, where)
     tail = read(max(size - TRAILER_BYTES, 0), TRAILER_BYTES)
     if size < TRAILER_BYTES or not tail.startswith(_TRAILER) or tail[-1] != 3:
         raise FormatError(
@@ -127,6 +137,17 @@ def open_hfile(read: Read, size: int, where: str) -> HFile:
         return HFile(read, where, codec, fields.get(7, 0), levels, index, meta, _info(info))
     except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
         raise FormatError(f"{where}: the trailer or index of the HFile is damaged ({error!r}).") from error
+
+
+def _within(read: Read, size: int, where: str) -> Read:
+    """`read` that is never asked for bytes outside of the file, whatever a damaged header says."""
+
+    def clipped(first: int, count: int) -> bytes:
+        if not 0 <= first <= size:
+            raise FormatError(f"{where}: the HFile names byte {first}, it has {size}. The file is damaged.")
+        return read(first, min(count, size - first))
+
+    return clipped
 
 
 def of_bytes(data: bytes | memoryview, where: str) -> HFile:
@@ -181,6 +202,8 @@ def _inner_index(content: bytes, where: str) -> tuple[Entry, ...]:
         for first, last in pairwise(starts):
             offset, size = struct.unpack_from(">qi", content, body + first)
             found.append(Entry(offset, size, _bare(content[body + first + 12 : body + last])))
+        if not found:
+            raise FormatError(f"{where}: an index block of the HFile is empty. The file is damaged.")
         return tuple(found)
     except struct.error as error:
         raise FormatError(f"{where}: an index block of the HFile is damaged ({error}).") from error

@@ -189,7 +189,7 @@ def _decode_avro(block: Block, columns: Collection[str] | None, where: str) -> p
     version, count = struct.unpack_from(">ii", block.content)
     if not 1 <= version <= AVRO_CONTENT_VERSION:
         raise FormatError(f"{where}: expected Avro content version 1 to {AVRO_CONTENT_VERSION}, found {version}.")
-    return decode_records(block.content[8:], count, _schema(block.headers[SCHEMA]), columns)
+    return decode_records(block.content[8:], count, schema_of(block.headers[SCHEMA]), columns)
 
 
 def _decode_parquet(block: Block, columns: Collection[str] | None, where: str) -> pa.Table:
@@ -203,7 +203,7 @@ def _decode_parquet(block: Block, columns: Collection[str] | None, where: str) -
         raise FormatError(f"{where}: the parquet file in the block is damaged: {error}.") from None
     if SCHEMA not in block.headers:
         return table
-    own = arrow_schema(_schema(block.headers[SCHEMA]))
+    own = arrow_schema(schema_of(block.headers[SCHEMA]))
     return conform(table, pa.schema([f for f in own if f.name in keep]), where)
 
 
@@ -215,7 +215,8 @@ _DECODERS: dict[int, Callable[[Block, Collection[str] | None, str], pa.Table]] =
 
 
 @lru_cache(maxsize=64)
-def _schema(text: str) -> dict[str, Any]:
+def schema_of(text: str) -> dict[str, Any]:
+    """The Avro schema of a SCHEMA header. FormatError when it is none."""
     try:
         avro = json.loads(text)
     except ValueError as error:

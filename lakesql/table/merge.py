@@ -188,11 +188,19 @@ def keeping_values(rule: Rule) -> Rule:
 
 
 def ordering(n: int, alias: str, sequence: bool = False, prefix: str = "ord_") -> str:
-    """The `n` ordering values of a relation as one comparable SQL row in which null is the smallest."""
+    """The `n` ordering values of a relation as one comparable SQL row in which null is the smallest.
+
+    `sequence`: texts `file.position` are compared as numbers; values of another type as they are.
+    """
     values = [f"{alias}.{prefix}{i}" for i in range(n)]
     if sequence:
-        parts = (f"split_part({v}, '.', {i})" for v in values for i in (1, 2))
-        return f"row({', '.join(f'{p} IS NOT NULL, TRY_CAST({p} AS HUGEINT)' for p in parts)})"
+        texts = [f"CASE WHEN typeof({v}) = 'VARCHAR' THEN {v}::VARCHAR END" for v in values]
+        parts = [f"split_part({t}, '.', {i})" for t in texts for i in (1, 2)]
+        others = [f"CASE WHEN typeof({v}) != 'VARCHAR' THEN {v} END" for v in values]
+        compared = [f"{p} IS NOT NULL, TRY_CAST({p} AS HUGEINT)" for p in parts] + [
+            f"{o} IS NOT NULL, {o}" for o in others
+        ]
+        return f"row({', '.join(compared)})"
     return f"row({', '.join(f'{v} IS NOT NULL, {v}' for v in values)})"
 
 

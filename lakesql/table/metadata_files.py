@@ -5,12 +5,13 @@ completed their instant, as for every reader of Hudi. lakesql lists folders for 
 and to compare. Not here: the other partitions of a metadata table.
 """
 
-import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from lakesql.errors import TableError
+import pyarrow as pa
+
+from lakesql.errors import FileGone, FormatError, TableError, Unsupported
 from lakesql.format import log
 from lakesql.format.avro import decode_records
 from lakesql.format.files import BaseFile, LogFile, all_slices, parse_data_file
@@ -23,6 +24,9 @@ _FILES = f"{FOLDER}/files"
 _ALL = "__all_partitions__"
 _ROOT = "."
 _BOOTSTRAP = "0000"
+_COLUMN = "filesystemMetadata"
+_FACTS = pa.struct([pa.field("size", pa.int64(), nullable=False), pa.field("isDeleted", pa.bool_(), nullable=False)])
+_SIZES = pa.map_(pa.string(), pa.field("value", _FACTS, nullable=False))
 
 
 def known_files(state: TableState) -> dict[str, dict[str, int]]:
@@ -75,19 +79,28 @@ def _records(state: TableState) -> Iterator[tuple[str, list[tuple[str, Mapping[s
     for base in bases:
         path = f"{FOLDER}/{base.path}"
         file = open_hfile(_reader(state, path), base.size_bytes, f"{state.path}/{path}")
-        yield from _decoded(file, file.info.get("schema", b"").decode())
+        yield from _decoded(file, file.info.get("schema", b"").decode(errors="replace"))
     for one in logs:
         yield from _logged(state, f"{FOLDER}/{one.path}")
 
 
 def _reader(state: TableState, path: str) -> Any:
-    return lambda first, count: state.storage.read(path, first, count)
+    return lambda first, count: _bytes(state, path, first, count)
+
+
+def _bytes(state: TableState, path: str, first: int = 0, count: int | None = None) -> bytes:
+    try:
+        return state.storage.read(path, first, count)
+    except FileNotFoundError as error:
+        raise FileGone(
+            f"{state.path}/{path}: the file is gone; Spark cleaned its metadata table meanwhile. Run it again."
+        ) from error
 
 
 def _logged(state: TableState, path: str) -> Iterator[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
     where = f"{state.path}/{path}"
     blocks: list[log.Block] = []
-    for block in log.scan_blocks(state.storage.read(path), where):
+    for block in log.scan_blocks(_bytes(state, path), where):
         if block.kind == log.COMMAND:
             target = block.headers.get(log.TARGET_INSTANT_TIME)
             blocks = [b for b in blocks if b.headers.get(log.INSTANT_TIME) != target]
@@ -112,8 +125,16 @@ def _decoded(file: HFile, schema: str) -> Iterator[tuple[str, list[tuple[str, Ma
     if not keys:
         return
     data = b"".join(struct.pack(">i", len(v)) + v for v in values)
-    rows = decode_records(data, len(values), json.loads(schema), ["filesystemMetadata"])
-    for key, entries in zip(keys, rows["filesystemMetadata"].to_pylist(), strict=True):
+    try:
+        rows = decode_records(data, len(values), log.schema_of(schema), [_COLUMN])
+    except (FormatError, Unsupported) as error:
+        raise type(error)(f"{file.where}: {error}") from None
+    if rows.schema.names != [_COLUMN] or rows.schema.field(_COLUMN).type != _SIZES:
+        raise FormatError(
+            f"{file.where}: its records have no column {_COLUMN} of type {_SIZES}, found {rows.schema.types}. The file is "
+            "damaged, or a newer Hudi release wrote it. Spark builds the metadata table anew once it is deleted."
+        )
+    for key, entries in zip(keys, rows[_COLUMN].to_pylist(), strict=True):
         yield key, entries or []
 
 

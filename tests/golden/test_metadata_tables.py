@@ -1,13 +1,15 @@
 """The metadata tables that Hudi and hudi-rs kept: every HFile reads, and what they know is what lies on storage."""
 
+import re
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import lakesql
-from lakesql.errors import TableError
+from lakesql.errors import LakeError, TableError
 from lakesql.format.hfile import of_bytes
+from lakesql.table.metadata_files import FOLDER
 from lakesql.table.state import load
 
 ARCHIVES = sorted(Path(__file__).with_name("metadata").glob("*.zip"))
@@ -88,3 +90,31 @@ def test_differences_are_shown(tmp_path: Path) -> None:
         con.sql(f"CALL delete_metadata_table(path => '{root}')")
         with pytest.raises(TableError, match="there is no metadata table that knows the files"):
             con.sql(f"CALL validate_metadata_table_files(path => '{root}')")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b'{"doc"', b'{,doc"', "the SCHEMA header is not JSON"),
+        (b'{"doc"', b'\xff"doc"', "JSON|headers are damaged"),
+        (b'"filesystemMetadata"', b'"filesystemMetadatb"', "no column filesystemMetadata of type"),
+        (b'"isDeleted"', b'"isDeletee"', "no column filesystemMetadata of type"),
+        (b'"name":"size","type":"long"', b'"name":"size","type":"lonh"', "lonh"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["*.hfile", ".*.log.*"])
+def test_records_that_are_no_list_of_files_are_refused_with_the_file(
+    old: bytes, new: bytes, said: str, kind: str, tmp_path: Path
+) -> None:
+    refused = []
+    for archive in ARCHIVES:
+        root = unpacked(archive, tmp_path / archive.stem)
+        for file in (root / FOLDER / "files").glob(kind):
+            file.write_bytes(file.read_bytes().replace(old, new))
+        with lakesql.connect() as con:
+            try:
+                con.sql(f"CALL show_metadata_table_partitions(path => '{root}')").fetchall()
+            except LakeError as error:
+                refused.append(str(error))
+                assert f"{root}/{FOLDER}/files/" in refused[-1]
+    assert any(re.search(said, text) for text in refused)

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from lakesql.errors import FormatError, LakeError, Unsupported
-from lakesql.format.hfile import of_bytes
+from lakesql.format.hfile import of_bytes, open_hfile
 
 PAIRS = [(f"key{n:03}", f"value {n}".encode()) for n in range(40)]
 GZ, NONE = 1, 2
@@ -131,3 +131,46 @@ def test_damage_is_an_error_of_ours_or_harmless(levels: int) -> None:
     assert all(
         (text.startswith("f") and "damaged" in text) or "no HFile" in text or "reads GZ" in text for text in said
     )
+
+
+def test_an_index_that_leads_back_to_itself_ends() -> None:
+    maker = Maker(NONE)
+    maker.pairs(PAIRS)
+    here = len(maker.data)
+    entry = maker.inner(b"IDXLEAF2", [(here, 0, f"key{n:03}") for n in range(50)])
+    maker.data = maker.data.replace(b"IDXLEAF2", b"IDXINTE2")
+    with pytest.raises(FormatError, match="block at byte"):
+        list(of_bytes(maker.finish([entry], 8, 40), "f").scan())
+    maker = Maker(NONE)
+    leaf = maker.pairs(PAIRS)
+    entry = leaf
+    for _ in range(7):
+        entry = maker.inner(b"IDXINTE2", [entry] * 50)
+    with pytest.raises(FormatError, match="the index names it after a later one"):
+        list(of_bytes(maker.finish([entry], 8, 40), "f").scan())
+
+
+def test_an_empty_index_block_is_damage() -> None:
+    maker = Maker(NONE)
+    here = len(maker.data)
+    maker.block(b"IDXLEAF2", struct.pack(">ii", 0, 0))
+    with pytest.raises(FormatError, match="an index block of the HFile is empty"):
+        list(of_bytes(maker.finish([(here, 0, "a")], 2, 0), "f").scan())
+
+
+@pytest.mark.parametrize("offset", [2**31, 2**62, 2**80])
+def test_no_byte_outside_of_the_file_is_asked_for(offset: int) -> None:
+    data, asked = made(), []
+
+    def read(first: int, count: int) -> bytes:
+        asked.append((first, count))
+        assert 0 <= first <= first + count <= len(data)
+        return data[first : first + count]
+
+    open_hfile(read, len(data), "f")
+    fields = message(f1=offset, f2=offset, f5=1, f7=1, f8=1, f12=GZ)
+    trailer = b'TRABLK"$' + varint(len(fields)) + fields
+    data = data[:-4096] + trailer.ljust(4092, b"\0") + b"\0\0\0\x03"
+    with pytest.raises(FormatError, match=f"f: the HFile names byte {offset}, it has {len(data)}"):
+        open_hfile(read, len(data), "f")
+    assert asked

@@ -290,3 +290,32 @@ def test_fields_of_a_struct_are_set_and_the_others_stay(con, kind):
     assert con.sql("SELECT addr.city FROM t ORDER BY id").fetchall() == [(None,), ("ny",)]
     with pytest.raises(SQLError, match=r"column addr.geo has no field alt; its fields are lat, lon\."):
         con.sql("UPDATE t SET addr.geo.alt = 1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("BIGINT", ("9", "10", "8")),
+        ("DOUBLE", ("1.25", "1.5", "1.125")),
+        ("TIMESTAMP", ("'2024-01-09'", "'2024-01-10'", "'2024-01-08'")),
+        ("STRING", ("'1.9'", "'1.10'", "'1.8'")),
+    ],
+)
+def test_mysql_change_events_are_ordered_by_a_sequence_of_any_type(con, kind, values):
+    con.sql("SET hoodie.write.table.version = 6")
+    payload = "org.apache.hudi.common.model.debezium.MySqlDebeziumAvroPayload"
+    con.sql(
+        f"CREATE TABLE t (id STRING, v BIGINT, ts {kind}) USING hudi TBLPROPERTIES (type = 'mor', primaryKey = 'id', "
+        f"orderingFields = 'ts', payloadClass = '{payload}')"
+    )
+    middle, large, small = values
+    con.sql(f"INSERT INTO t VALUES ('a', 1, {middle}), ('b', 1, {middle}), ('c', 1, NULL)")
+    source = f"('a', 2, {large}), ('b', 2, {small}), ('c', 2, {small})"
+    con.sql(
+        f"MERGE INTO t USING (SELECT id, v, ts::{kind} AS ts FROM (VALUES {source}) s(id, v, ts)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET *"
+    )
+    expected = [("a", 2), ("b", 1), ("c", 2)]
+    assert con.sql("SELECT id, v FROM t ORDER BY id").fetchall() == expected
+    con.sql("RUN COMPACTION ON t")
+    assert con.sql("SELECT id, v FROM t ORDER BY id").fetchall() == expected
