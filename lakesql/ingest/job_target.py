@@ -102,6 +102,14 @@ def _hudi(read: Reading, target: Target) -> Target:
 # ---------------------------------------------------------------- files
 
 
+_TIMES = (
+    "writer.partition.pattern",
+    "writer.partition.granularity",
+    "writer.partition.columns",
+    "writer.partition.column.name",
+)
+
+
 def _files(read: Reading, target: Target) -> Target:
     layout, form = _layout(read)
     options: dict[str, str] = {}
@@ -113,6 +121,15 @@ def _files(read: Reading, target: Target) -> Target:
         options["extract.namespace"] = str(KEYS["extract.namespace"].default)
     if read(_APPEND):
         options[_APPEND] = "true"
+    if (
+        layout == "task"
+        and not read.given("lakesql.files.layout")
+        and (ignored := [n for n in _TIMES if read.given(n)])
+    ):
+        read.notes.append(
+            f"Not used: {', '.join(ignored)}: the writer or publisher of the job makes no time folders; set "
+            "lakesql.files.layout = time for them."
+        )
     if layout == "time" and not read.given("writer.partition.timezone"):
         read.notes.append(
             "Time folders are named in UTC, where Gobblin takes America/Los_Angeles; set writer.partition.timezone for another zone."

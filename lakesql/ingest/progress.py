@@ -106,7 +106,7 @@ class Lines(Silent):
             self._several([f"Committed {done.commit} to {target}: {done.files:,} files, {done.bytes:,} bytes"])
 
     def finished(self, report: Report) -> None:
-        self._several(report_events(report) if self._json else report_lines(report))
+        self._several(report_events(report, commits=False) if self._json else report_lines(report))
 
     def _several(self, lines: list[str]) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import FormatError
 from lakesql.format.timeline import instant_millis
-from lakesql.ingest.model import BAD, TopicPartition
+from lakesql.ingest.model import BAD, State, TopicPartition
 from lakesql.ingest.state import all_states, stored_in
 from lakesql.storage import Storage, open_storage
 from lakesql.table.state import TableState, load_head
@@ -107,6 +107,12 @@ def named(table: TableState, ingestion: str | None = None) -> list[str]:
         if ingestion in (None, state.ingestion):
             found.update(dict.fromkeys(state.quarantine))
     return list(found)
+
+
+def of_folder(storage: Storage, states: Iterable[State]) -> pa.Table:
+    """The quarantined records that these commits into a folder of files name."""
+    tables = [_read(storage, name) for state in states for name in state.quarantine]
+    return pa.concat_tables(tables) if tables else STORED.empty_table()
 
 
 def quarantine_table(table_path: str, ingestion: str | None = None) -> pa.Table:

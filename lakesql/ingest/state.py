@@ -11,7 +11,7 @@ Not here: when to commit (`hudi_sink`), files that people give (`statefile`).
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
@@ -291,10 +291,10 @@ def all_states(table: TableState) -> Iterator[tuple[str, State]]:
         known = stored
 
 
-def runs_table(table: TableState, ingestion: str | None = None) -> pa.Table:
-    """The commits of an ingestion, or of all, as rows (`kafka_ingest_runs`): numbers of the commit, offsets after it."""
+def runs_table(states: Iterable[tuple[str, State]], ingestion: str | None = None) -> pa.Table:
+    """Commits, of an ingestion or of all, as rows (`kafka_ingest_runs`): numbers of the commit, offsets after it."""
     rows = []
-    for instant, state in all_states(table):
+    for instant, state in states:
         if ingestion not in (None, state.ingestion):
             continue
         ones = [(at, one) for at, one in sorted(state.partitions.items())]

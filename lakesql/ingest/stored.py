@@ -30,6 +30,22 @@ def of_folder(storage: Storage, ingestion: str | None = None) -> list[State]:
     return [state for state in found if state.partitions]
 
 
+def is_folder(storage: Storage) -> bool:
+    """Whether an ingestion has written files here, and no table."""
+    return storage.stat(PROPERTIES) is None and bool(storage.list(_MANIFESTS)[1])
+
+
+def commits_of_folder(storage: Storage, ingestion: str | None = None) -> list[tuple[str, State]]:
+    """(number, state) of every commit of the ingestions into a folder of files, or of one; the oldest first."""
+    found = [
+        one
+        for name in manifest.ingestions(storage)
+        if ingestion in (None, name)
+        for one in manifest.history(storage, name)
+    ]
+    return [(str(one.number), one.state) for one in sorted(found, key=lambda one: one.state.at_ms)]
+
+
 def of_path(storage: Storage, ingestion: str | None = None) -> list[State]:
     """The states in a table or in a folder of files. TableError when it is neither."""
     if storage.stat(PROPERTIES) is not None:

@@ -29,7 +29,7 @@ from lakesql.ingest.moving import milliseconds
 from lakesql.ingest.secrets import hidden
 from lakesql.ingest.setting_values import patterns
 from lakesql.ingest.settings import job_of
-from lakesql.ingest.state import runs_table
+from lakesql.ingest.state import all_states, runs_table
 from lakesql.ingest.topics import selected
 from lakesql.sql.instance import Arguments, Free, Instance
 from lakesql.sql.results import table_sql
@@ -63,12 +63,19 @@ def _offsets(instance: Instance, table: str, arguments: Arguments, transaction: 
 
 
 def _runs(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
-    return spilled(runs_table(instance.snapshot(table, transaction), arguments[0]))
+    storage = instance.storage(table)
+    if stored.is_folder(storage):
+        return spilled(runs_table(stored.commits_of_folder(storage, arguments[0])))
+    return spilled(runs_table(all_states(instance.snapshot(table, transaction)), arguments[0]))
 
 
 def _quarantine(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
     del transaction
-    return spilled(quarantine.quarantine_table(instance.storage(table).uri, arguments[0]))
+    storage = instance.storage(table)
+    if stored.is_folder(storage):
+        states = [state for _, state in stored.commits_of_folder(storage, arguments[0])]
+        return spilled(quarantine.of_folder(storage, states))
+    return spilled(quarantine.quarantine_table(storage.uri, arguments[0]))
 
 
 def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:

@@ -134,7 +134,7 @@ def test_lines_as_json_are_one_object_each():
     lines.planned(PLAN)
     lines.moved(T0, 1, 1, 10)
     lines.committed("/t", Committed("5"))
-    lines.finished(report(DONE))
+    lines.finished(report(DONE, committed={"/t": Committed("5")}))  # told already
     events = [json.loads(line)["event"] for line in seen]
     assert events == ["range", "range", "range", "carried", "note", "progress", "commit", "partition", "end"]
 
