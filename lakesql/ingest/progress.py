@@ -102,7 +102,7 @@ class Lines(Silent):
     def committed(self, target: str, done: Committed) -> None:
         if self._json:
             self._several([json.dumps({"event": "commit", "target": target, **asdict(done)}, default=list)])
-        else:
+        elif done.commit is not None:
             self._several([f"Committed {done.commit} to {target}: {done.files:,} files, {done.bytes:,} bytes"])
 
     def finished(self, report: Report) -> None:

@@ -101,6 +101,7 @@ def report_lines(report: Report) -> list[str]:
         f"Committed {one.commit} to {target}: {one.inserted:,} inserted, {one.updated:,} updated, "
         f"{one.deleted:,} deleted, {one.ignored:,} ignored, {one.files:,} files"
         for target, one in report.committed.items()
+        if one.commit is not None  # else a note says where the start offsets wait
     ]
     lines += [f"Blocked by {topic}: {why}" for topic, why in blocking(report).items()]
     lines += list(report.notes)
