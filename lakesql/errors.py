@@ -61,7 +61,7 @@ class IngestError(LakeError):
 
 
 class JobError(IngestError):
-    """A job file or a setting of an ingestion is wrong; raised before anything is read."""
+    """A job file, a setting or a function of an ingestion is wrong, or its records do not fit them: not tried again."""
 
 
 class IngestionRunning(IngestError):

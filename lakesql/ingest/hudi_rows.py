@@ -23,6 +23,7 @@ from lakesql.write.table_options import new_table_options
 
 APPEND_OFFSETS = "hoodie.streamer.source.kafka.append.offsets"
 ENVELOPE = "lakesql.envelope"
+_DELETED = {"debezium": ("_change_operation_type", "d"), "dms": ("Op", "D")}
 
 _KAFKA_TYPES = {
     "_topic": "VARCHAR",
@@ -111,10 +112,14 @@ class Batch:
         first = last = None
         if self.deletes.rows:
             why = tombstones.meaningless(table, operation, self.options.get(ENVELOPE, "").lower())
+            if why is None and not self.select:
+                why = tombstones.unsaid(table, self.tomb_columns)
             if why is not None:
                 notes.append(f"{self.deletes.rows} tombstones were skipped: {why}.")
             else:
                 live, first, last = self._settled(table, notes)
+        if self.rows.rows and not table.config.delete_field:
+            self._say_kept_deletes(notes)
         if not self.rows.rows:
             self.con.register("__lakesql_none", table.schema.empty_table())
             rows = "SELECT * FROM __lakesql_none"
@@ -128,6 +133,18 @@ class Batch:
                 table = with_new(table, schema, [n for n in schema.names if n not in gone])
         parts = [first, rows if first is None and last is None else f"SELECT * FROM ({rows})", last]
         return " UNION ALL BY NAME ".join(p for p in parts if p), table
+
+    def _say_kept_deletes(self, notes: list[str]) -> None:
+        """A note about deletes of change events, which a table without such a payload class keeps as rows."""
+        column, mark = _DELETED.get(self.options.get(ENVELOPE, "").lower(), ("", ""))
+        if column not in self.columns:
+            return
+        sql = f"SELECT count(*) FROM __lakesql_rows WHERE CAST({quote(column)} AS VARCHAR) = '{mark}'"
+        if kept := self.con.execute(sql).fetchall()[0][0]:
+            notes.append(
+                f"{kept} deletes of change events are kept as rows with {column} = '{mark}': the table has no payload class "
+                "that applies them (payloadClass in TBLPROPERTIES of a new table)."
+            )
 
     def _settled(self, table: TableState, notes: list[str]) -> tuple[str, str | None, str | None]:
         """SQL of the rows that stay, of the deletes before them, of those behind them."""

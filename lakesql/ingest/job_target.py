@@ -113,6 +113,14 @@ def _hudi(read: Reading, target: Target) -> Target:
 # ---------------------------------------------------------------- files
 
 
+_TIMES = (
+    "writer.partition.pattern",
+    "writer.partition.granularity",
+    "writer.partition.columns",
+    "writer.partition.column.name",
+)
+
+
 def _files(read: Reading, target: Target) -> Target:
     if target.select or read.given("lakesql.select"):
         raise JobError(
@@ -127,6 +135,15 @@ def _files(read: Reading, target: Target) -> Target:
     options |= {"lakesql.files.layout": layout, "writer.output.format": form}
     if read("writer.file.path.type") != "tablename" and not read(_NAMESPACE):
         options["extract.namespace"] = str(KEYS["extract.namespace"].default)
+    if (
+        layout == "task"
+        and not read.given("lakesql.files.layout")
+        and (ignored := [n for n in _TIMES if read.given(n)])
+    ):
+        read.notes.append(
+            f"Not used: {', '.join(ignored)}: the writer or publisher of the job makes no time folders; set "
+            "lakesql.files.layout = time for them."
+        )
     if layout == "time" and not read.given("writer.partition.timezone"):
         read.notes.append(
             "Time folders are named in UTC, where Gobblin takes America/Los_Angeles; set writer.partition.timezone for another zone."

@@ -173,10 +173,16 @@ def _commit(sink: Sink, before: State, moves: Sequence[_Move], now_ms: int, note
     run = uuid.uuid4().hex[:16]
     load = sink.begin(before, run)
     try:
-        partitions = {**before.partitions, **{m.at: _state(before.partitions.get(m.at), m) for m in moves}}
+        still = {at: _unread(one) for at, one in before.partitions.items()}
+        partitions = {**still, **{m.at: _state(before.partitions.get(m.at), m) for m in moves}}
         return load.commit(State(before.ingestion, run, now_ms, partitions, note=note)).commit
     finally:
         load.discard()
+
+
+def _unread(one: PartitionState) -> PartitionState:
+    """A partition that is not moved: it stands where it stood, and this commit read nothing of it."""
+    return replace(one, low=one.next, records=0, bytes=0, quarantined=0, deletes=0, gap=None, skipped=0)
 
 
 def _state(before: PartitionState | None, one: _Move) -> PartitionState:

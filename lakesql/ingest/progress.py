@@ -103,12 +103,12 @@ class Lines(Silent):
     def committed(self, target: str, done: Committed) -> None:
         if self._json:
             self._several([json.dumps({"event": "commit", "target": target, **asdict(done)}, default=list)])
-        else:
+        elif done.commit is not None:
             self._several([f"Committed {done.commit} to {target}: {done.files:,} files, {done.bytes:,} bytes"])
 
     def finished(self, report: Report) -> None:
         new = replace(report, notes=tuple(note for note in report.notes if note not in self._said))
-        self._several(report_events(new) if self._json else report_lines(new))
+        self._several(report_events(new, commits=False) if self._json else report_lines(new))
 
     def _several(self, lines: list[str]) -> None:
         with self._lock:

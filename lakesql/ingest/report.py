@@ -101,6 +101,7 @@ def report_lines(report: Report) -> list[str]:
         f"Committed {one.commit} to {target}: {one.inserted:,} inserted, {one.updated:,} updated, "
         f"{one.deleted:,} deleted, {one.ignored:,} ignored, {one.files:,} files"
         for target, one in report.committed.items()
+        if one.commit is not None  # else a note says where the start offsets wait
     ]
     lines += [f"Blocked by {topic}: {why}" for topic, why in blocking(report).items()]
     lines += list(report.notes)
@@ -109,12 +110,13 @@ def report_lines(report: Report) -> list[str]:
     return lines
 
 
-def report_events(report: Report) -> list[str]:
-    """The same as JSON lines."""
+def report_events(report: Report, commits: bool = True) -> list[str]:
+    """The same as JSON lines. Without `commits`: what has told of each commit as it was made does not tell twice."""
     lines = [json.dumps({"event": "partition", **asdict(one)}) for one in report.partitions]
     lines += [
         json.dumps({"event": "commit", "target": target, **asdict(one)}, default=list)
         for target, one in report.committed.items()
+        if commits
     ]
     lines += [json.dumps({"event": "note", "text": note}) for note in report.notes]
     about = {"job": report.job, "run": report.run, "seconds": round(report.seconds, 3), "stop": report.stop}

@@ -101,7 +101,12 @@ class TaskRun:
         total = track.kept.plus(track.held)
         why = too_many_bad(self._shared.job.bad, total.bad, total.read, None if final else track.range.records)
         if why and not track.failed:
-            text = f"{track.at}: {why}. Its offset stays at {track.base}. Correct the format, or allow more with lakesql.bad.records.max.percent."
+            more = (
+                "take lakesql.bad.records out"
+                if self._shared.job.bad.action == "fail"
+                else "allow more with lakesql.bad.records.max.percent"
+            )
+            text = f"{track.at}: {why}. Its offset stays at {track.base}. Correct the format, or {more}."
             self._fail(track, TooManyBadRecords(text), forget=True)
 
     def judge_all(self) -> None:

@@ -40,6 +40,18 @@ def meaningless(table: TableState, operation: str, envelope: str) -> str | None:
     return None
 
 
+def unsaid(table: TableState, tomb_columns: Columns) -> str | None:
+    """Why tombstones without AS SELECT have no record key, as the end of a sentence; None when they have one."""
+    given = {name.lower() for name in tomb_columns}
+    lack = [name for name in table.config.record_key_fields if name.lower() not in given]
+    if not lack:
+        return None
+    return (
+        f"their record key is NULL, since nothing says that the Kafka key holds {', '.join(lack)} (set lakesql.key.format "
+        "and lakesql.key.columns, then read them again)"
+    )
+
+
 def settle(con: Connection, rows: str, columns: Columns, tombs: str, tomb_columns: Columns) -> tuple[str, int]:
     """SQL of the rows that no tombstone voids, in order, and how many are voided. `rows` and `tombs` name relations.
 

@@ -30,7 +30,7 @@ from lakesql.sql.nodes import (
 from lakesql.sql.parse_ddl import properties
 
 FORMATS = ("JSON", "AVRO", "RAW", "STRING", "PYTHON")
-OUTPUTS = {False: ("HUDI",), True: ("AVRO", "PARQUET", "JSON", "TXT")}
+OUTPUTS = {False: ("HUDI",), True: ("AVRO", "PARQUET", "TXT")}
 _SIGNS = ("=>", ":=", "=", ":")
 _NEAR = 0.7
 _NEAR_NOUN = 0.85  # farther than that, a word may be a table's name

@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
@@ -247,3 +248,10 @@ def test_help_names_the_exit_codes_and_options(run):
     code, out, _ = run("--help")
     assert code == 0
     assert "--into" in out
+
+
+def test_the_package_runs_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "lakesql", "ingest", "nope.pull"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "there is no such job file" in done.stderr) == (5, True)

@@ -415,6 +415,17 @@ def test_key_of_a_tombstone_may_be_taken_from_the_bytes_of_the_kafka_key(tmp_pat
     assert rows_of(path) == [("3", 30)]
 
 
+def test_tombstones_without_a_key_format_void_no_row_of_their_own_commit_either(tmp_path):
+    path = tmp_path / "t"
+    topics = {ONE: [record(1, 10), ("1", None), record(2, 20), ("2", None), ("3", None)]}
+    done = run(sink(path), topics, key=None)
+    assert rows_of(path) == [(1, 10), (2, 20)]
+    assert (
+        "3 tombstones were skipped: their record key is NULL, since nothing says that the Kafka key holds id"
+        in said(done)
+    )
+
+
 def test_tombstone_that_does_not_say_its_key_is_skipped_and_said(tmp_path):
     path = tmp_path / "t"
     topics = {ONE: [record(1, 10)]}
@@ -465,6 +476,15 @@ DEBEZIUM = {
     "payloadClass": "org.apache.hudi.common.model.debezium.PostgresDebeziumAvroPayload",
     "hoodie.table.version": "6",
 }
+
+
+def test_deletes_of_change_events_that_a_table_keeps_as_rows_are_said(tmp_path):
+    path = tmp_path / "t"
+    given = job(path, settings={"lakesql.envelope": "debezium"})
+    topics = {ONE: [record(1, "a", _change_operation_type="c"), record(2, "b", _change_operation_type="d")]}
+    done = run(sink(path, given), topics)
+    assert rows_of(path) == [(1, "a"), (2, "b")]
+    assert "1 deletes of change events are kept as rows with _change_operation_type = 'd'" in said(done)
 
 
 def test_debezium_events_go_by_the_payload_of_the_table(tmp_path):

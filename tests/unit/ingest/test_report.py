@@ -130,13 +130,22 @@ def test_lines_tell_of_a_partition_at_most_every_few_seconds():
     ]
 
 
+def test_what_made_no_commit_is_not_told_as_one():
+    seen, none = [], Committed(None, notes=("its start offsets wait",))
+    lines = Lines(seen.append)
+    lines.committed("/t", none)
+    lines.finished(report(DONE, committed={"/t": none}, notes=none.notes))
+    assert not any("Committed" in line for line in seen)
+    assert seen[-1] == "its start offsets wait"
+
+
 def test_lines_as_json_are_one_object_each():
     seen = []
     lines = Lines(seen.append, as_json=True, every_s=0.0)
     lines.planned(PLAN)
     lines.moved(T0, 1, 1, 10)
     lines.committed("/t", Committed("5"))
-    lines.finished(report(DONE))
+    lines.finished(report(DONE, committed={"/t": Committed("5")}))  # told already
     events = [json.loads(line)["event"] for line in seen]
     assert events == ["range", "range", "range", "carried", "note", "progress", "commit", "partition", "end"]
 

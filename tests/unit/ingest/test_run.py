@@ -194,6 +194,7 @@ def test_bad_records_are_kept_up_to_a_bound_and_beyond_it_the_partition_moves_no
     if fails:
         assert report.exit_code == 6
         assert isinstance(report.failures[0], TooManyBadRecords)
+        assert ("take lakesql.bad.records out" in str(report.failures[0])) == (rule.action == "fail")
         assert sink.states == [] if policy == "full" else sink.states[-1].offsets() == {A0: 0, A1: 5}
     else:
         assert report.exit_code == 0

@@ -298,6 +298,12 @@ def test_layout_and_format_of_files_by_java_classes(settings: dict[str, str], la
     assert (found["lakesql.files.layout"], found["writer.output.format"]) == (layout, form)
 
 
+def test_time_folders_that_the_writer_does_not_make_are_noted() -> None:
+    settings = {"writer.builder.class": "x.ParquetDataWriterBuilder", "writer.partition.pattern": "yyyy/MM/dd/HH"}
+    assert any("Not used: writer.partition.pattern" in note for note in read_all(settings).notes)
+    assert not any("Not used" in note for note in read_all(settings | {"lakesql.files.layout": "time"}).notes)
+
+
 @pytest.mark.parametrize(
     ("settings", "path"),
     [

@@ -425,6 +425,23 @@ def test_runs_are_the_commits_of_an_ingestion(defined, broker):
     ]
 
 
+def test_a_commit_that_moves_offsets_counts_no_records(defined):
+    rows(defined, "RUN INGESTION o")
+    rows(defined, "ALTER INGESTION o SET OFFSETS (topic 'orders', 0 = earliest)")
+    found = rows(defined, "SELECT records, bytes, note FROM kafka_ingest_runs('orders') ORDER BY instant")
+    assert [(records, note) for records, _, note in found] == [(12, None), (0, "Offsets set by hand")]
+    assert found[1][1] == 0
+
+
+def test_runs_and_bad_records_of_a_folder_of_files_are_read_like_those_of_a_table(con, broker, tmp_path):
+    broker.add("orders", 0, [b"{oops"])
+    rows(con, ingest(f"FILES '{tmp_path}/out'", rest="FORMAT JSON USING PARQUET"))
+    folder = f"'{tmp_path}/out'"
+    assert rows(con, f"SELECT instant, records, quarantined FROM kafka_ingest_runs({folder})") == [("1", 13, 1)]
+    assert rows(con, f"SELECT _topic, _offset, _value FROM kafka_quarantine({folder})") == [("orders", 5, b"{oops")]
+    assert rows(con, f"SELECT count(*) FROM kafka_quarantine({folder}, ingestion := 'other')") == [(0,)]
+
+
 def test_offsets_of_brokers_and_a_look_into_a_topic(con):
     assert rows(con, "SELECT topic, partition, latest FROM kafka_offsets('ord.*', brokers := 'h:1')") == [
         ("orders", 0, 5),
