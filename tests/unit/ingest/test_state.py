@@ -301,14 +301,14 @@ def test_history_has_a_row_for_each_commit_of_an_ingestion_and_none_for_copies(t
     upsert(t, ("a", "x", 1, 1))
     second = store(t, "two", "r2", clicks=[1])
     third = store(t, "one", "r3", orders=[5, 4])
-    rows = runs_table(all_states(load(t.storage))).to_pylist()
+    rows = runs_table(load(t.storage)).to_pylist()
     assert [(r["instant"], r["ingestion"], r["run"]) for r in rows] == [
         (first.instant, "one", "r1"),
         (second.instant, "two", "r2"),
         (third.instant, "one", "r3"),
     ]
     assert rows[2]["offsets"][0] == {"topic": "orders", "partition": 0, "low": 0, "next": 5}
-    assert runs_table(all_states(load(t.storage)), "two").num_rows == 1
+    assert runs_table(load(t.storage), "two").num_rows == 1
 
 
 # ---------------------------------------------------------------- files
