@@ -19,6 +19,7 @@ Who needs a delta once, as compaction does, asks `folded`: the same in memory, n
 
 import atexit
 import itertools
+import os
 import shutil
 import tempfile
 import threading
@@ -205,8 +206,23 @@ def _temporary_folder() -> Path:
     global _folder
     if _folder is None or not _folder.exists():
         _folder = Path(tempfile.mkdtemp(prefix="lakesql-"))
-        atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+        atexit.register(_remove, _folder, os.getpid())
     return _folder
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_anew() -> None:
+    """In a forked process: numbers and files go on in the parent, so its folder is not ours to write to."""
+    global _folder, _lock
+    _folder, _lock = None, threading.Lock()
+    _cache.clear()
+
+
+os.register_at_fork(after_in_child=_start_anew)
 
 
 def _build(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> Batch:
