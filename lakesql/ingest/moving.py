@@ -5,7 +5,7 @@ again, before and after it is done (C5). A partition goes only where the topic h
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -33,6 +33,7 @@ class _Move:
     at: TopicPartition
     before: int | None
     after: int
+    topic_id: str | None  # of the topic that has the offset now
 
 
 def move(con: duckdb.DuckDBPyConnection, job: Job, wanted: Wanted, *, dry_run: bool, now_ms: int) -> pa.Table:
@@ -42,7 +43,7 @@ def move(con: duckdb.DuckDBPyConnection, job: Job, wanted: Wanted, *, dry_run: b
         chosen = tuple(parts.select(job, tuple(topics.values())))
         places = _places(job, wanted, topics, chosen)
         offsets = _offsets(parts.client, job, places)
-        return _moved(parts, job, chosen, offsets, dry_run, now_ms, "Offsets set by hand")
+        return _moved(parts, job, _ids(topics.values(), chosen), offsets, dry_run, now_ms, "Offsets set by hand")
 
 
 def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bool, now_ms: int, note: str) -> pa.Table:
@@ -55,7 +56,12 @@ def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bo
             raise SQLError(
                 f"ingestion {job.name} does not read {', '.join(foreign)}; it reads {', '.join(chosen) or 'no topic'}."
             )
-        return _moved(parts, job, chosen, state.offsets(), dry_run, now_ms, note)
+        return _moved(parts, job, _ids(topics, chosen), state.offsets(), dry_run, now_ms, note)
+
+
+def _ids(topics: Iterable[Topic], chosen: Collection[str]) -> dict[str, str | None]:
+    """The ids of the topics that an ingestion reads; a topic that was deleted and made again has another one."""
+    return {topic.name: topic.id for topic in topics if topic.name in chosen}
 
 
 # ---------------------------------------------------------------- what is wanted
@@ -145,21 +151,21 @@ def milliseconds(text: str) -> int:
 def _moved(
     parts: Parts,
     job: Job,
-    chosen: Sequence[str],
+    ids: Mapping[str, str | None],
     offsets: Mapping[TopicPartition, int],
     dry_run: bool,
     now_ms: int,
     note: str,
 ) -> pa.Table:
     rows = []
-    for path, topics in targets(job.target.path, chosen).items():
+    for path, topics in targets(job.target.path, tuple(ids)).items():
         own = {at: offset for at, offset in offsets.items() if at.topic in topics}
         if not own:
             continue
         sink = parts.sink(path, topics)
         before = sink.stored()
-        moves = [_Move(at, _next(before, at), offset) for at, offset in sorted(own.items())]
-        changing = [m for m in moves if m.before != m.after]
+        moves = [_Move(at, _next(before, at), offset, ids.get(at.topic)) for at, offset in sorted(own.items())]
+        changing = [m for m in moves if m.before != m.after or _is_of_another_topic(before.partitions[m.at], m)]
         commit = None if dry_run or not changing else _commit(sink, before, changing, now_ms, note)
         rows += [_row(job, one, commit) for one in moves]
     return pa.Table.from_pylist(rows, schema=MOVES)
@@ -179,12 +185,18 @@ def _commit(sink: Sink, before: State, moves: Sequence[_Move], now_ms: int, note
         load.discard()
 
 
+def _is_of_another_topic(before: PartitionState, one: _Move) -> bool:
+    return one.topic_id is not None and before.topic_id not in (None, one.topic_id)
+
+
 def _state(before: PartitionState | None, one: _Move) -> PartitionState:
-    """A partition that goes on elsewhere; what was lost and skipped so far is kept."""
+    """A partition that goes on elsewhere; what was lost and skipped so far is kept. Its offset is one of the topic that
+    is there now: without that topic's id the next run would begin with it anew."""
     if before is None:
-        return PartitionState(one.after, one.after)
+        return PartitionState(one.after, one.after, one.topic_id)
     return replace(
-        before, next=one.after, low=one.after, leader_epoch=None, records=0, bytes=0, quarantined=0, deletes=0, gap=None,
+        before, next=one.after, low=one.after, topic_id=one.topic_id or before.topic_id, leader_epoch=None, records=0,
+        bytes=0, quarantined=0, deletes=0, gap=None,
         skipped=max(0, one.after - before.next), lag=None, missing_since_ms=None,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ import lakesql
 from lakesql.errors import IngestError, JobError, LakeError, SQLError, TableError
 from lakesql.ingest import kafka
 from lakesql.ingest.model import TopicPartition
+from tests.kafka.produce import produce
 from tests.unit.ingest.fakes import Broker, FakeClient
 
 OPTIONS = "'kafka.brokers' = 'h:1', 'topic.whitelist' = 'orders', 'bootstrap.with.offset' = 'earliest'"
@@ -238,6 +239,27 @@ def test_offsets_are_set_with_a_commit_that_says_what_is_skipped_and_read_again(
     assert all(m["commit"] for m in moved)
     assert [(r["low"], r["read"]) for r in named(defined, "RUN INGESTION o")] == [(7, 0), (2, 5)]
     assert rows(defined, "SELECT count(*) FROM orders") == [(12,)]
+
+
+def test_offsets_set_on_a_topic_that_was_made_again_are_those_of_the_new_topic(tmp_path, mock_kafka):
+    options = f"'kafka.brokers' = '{mock_kafka.brokers}', 'topic.whitelist' = 'orders'"
+    mock_kafka.create("orders", 1)
+    produce(mock_kafka.brokers, "orders", [message(i) for i in range(5)], partition=0)
+    with lakesql.connect(warehouse=tmp_path) as con:
+        con.execute(f"CREATE INGESTION o AS {ingest(options=options)}")
+        rows(con, "RUN INGESTION o")
+        mock_kafka.delete("orders")
+        mock_kafka.create("orders", 1)
+        produce(mock_kafka.brokers, "orders", [message(i) for i in range(100, 108)], partition=0)
+        rows(con, "ALTER INGESTION o SET OFFSETS (0 = 5)")  # the old topic's end, too
+        assert [(r["low"], r["read"]) for r in named(con, "RUN INGESTION o")] == [(5, 3)]
+        assert rows(con, "SELECT id FROM orders ORDER BY id") == [(105,), (106,), (107,)]
+
+
+def test_records_whose_columns_cannot_be_are_refused_at_once(con, broker):
+    broker.add("orders", 0, [b'{"id": 1, "_offset": 7}'])
+    with pytest.raises(LakeError, match="a column '_offset', which Kafka's own columns have too"):
+        con.execute(ingest())
 
 
 @pytest.mark.parametrize(
