@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakesql.errors import IngestError, SQLError
 from lakesql.ingest import front
-from lakesql.ingest.model import Bounds, Client, Job, PartitionState, Sink, State, Topic, TopicPartition
+from lakesql.ingest.model import TIME_MAX_MS, Bounds, Client, Job, PartitionState, Sink, State, Topic, TopicPartition
 from lakesql.ingest.run import Parts, targets
 
 MOVES = pa.schema(
@@ -56,6 +56,14 @@ def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bo
             raise SQLError(
                 f"ingestion {job.name} does not read {', '.join(foreign)}; it reads {', '.join(chosen) or 'no topic'}."
             )
+        there = {TopicPartition(t.name, number) for t in topics for number in t.partitions}
+        for at, has in parts.client.bounds(tuple(there & state.partitions.keys()), job.isolation).items():
+            if has.error is not None:
+                raise _unknown(at, has)
+            if (
+                state.partitions[at].next > has.latest
+            ):  # the next run would go on at the end, and skip what comes until then
+                raise _outside(at, str(state.partitions[at].next), has)
         return _moved(parts, job, _ids(topics, chosen), state.offsets(), dry_run, now_ms, note)
 
 
@@ -117,7 +125,7 @@ def _offsets(
     for at, (kind, value) in places.items():
         has = bounds.get(at, Bounds(error="no answer"))
         if has.error is not None:
-            raise IngestError(f"the offsets of {at} could not be had: {has.error}. Nothing was changed; try again.")
+            raise _unknown(at, has)
         if kind == "offset":
             found[at] = _within(at, str(value), has)
         else:
@@ -126,22 +134,30 @@ def _offsets(
 
 
 def _within(at: TopicPartition, value: str, has: Bounds) -> int:
-    if not value.isdigit() or not has.earliest <= int(value) <= has.latest:
-        raise SQLError(
-            f"partition {at}: it cannot go on at {value}; it has records from {has.earliest} to {has.latest}. "
-            "Nothing was changed."
-        )
+    if not (value.isascii() and value.isdigit()) or not has.earliest <= int(value) <= has.latest:
+        raise _outside(at, value, has)
     return int(value)
+
+
+def _outside(at: TopicPartition, value: str, has: Bounds) -> SQLError:
+    return SQLError(
+        f"partition {at}: it cannot go on at {value:.40}; it has records from {has.earliest} to {has.latest}. "
+        "Nothing was changed."
+    )
+
+
+def _unknown(at: TopicPartition, has: Bounds) -> IngestError:
+    return IngestError(f"the offsets of {at} could not be had: {has.error}. Nothing was changed; try again.")
 
 
 def milliseconds(text: str) -> int:
     """A time as text, in UTC unless it says otherwise, or milliseconds since 1970."""
-    if text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= len(str(TIME_MAX_MS)) and int(text) <= TIME_MAX_MS:
         return int(text)
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise SQLError(f"timestamp {text!r} is no time; write for example '2026-01-31 12:00:00'.") from error
+        raise SQLError(f"timestamp {text!r:.80} is no time; write for example '2026-01-31 12:00:00'.") from error
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -198,6 +198,24 @@ def test_a_damaged_manifest_is_an_error_and_no_empty_state(tmp_path: Path) -> No
         sink.stored()
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"version": 1, "files": [{"path": 5}]}'])
+def test_a_manifest_that_is_no_manifest_is_an_error(text: str, tmp_path: Path) -> None:
+    sink = FileSink(job(tmp_path), str(tmp_path))
+    run(sink, 3)
+    (tmp_path / "_lakesql/pull/0000000001.json").write_text(text)
+    with pytest.raises(FormatError, match="damaged"):
+        sink.stored()
+
+
+def test_strange_files_beside_the_bad_records_stay(tmp_path: Path) -> None:
+    sink = FileSink(job(tmp_path), str(tmp_path))
+    run(sink, 3, bad=1)
+    note = tmp_path / "_lakesql/pull/quarantine/readme.txt"
+    note.write_text("mine")
+    run(sink, 5)
+    assert note.exists()
+
+
 def test_a_file_that_a_commit_named_and_that_is_gone_is_an_error(tmp_path: Path) -> None:
     sink = FileSink(job(tmp_path), str(tmp_path))
     run(sink, 3)

@@ -269,6 +269,8 @@ def test_records_whose_columns_cannot_be_are_refused_at_once(con, broker):
         ("5 = 1", "has no partition 5; it has 0 to 1"),
         ("topic 'nix', 0 = 1", "topic nix does not exist"),
         ("0 = timestamp 'soon'", "is no time"),
+        ("0 = timestamp '9999999999999999999999'", "is no time"),
+        ("0 = timestamp '²'", "is no time"),
     ],
 )
 def test_offsets_that_cannot_be_are_refused(defined, places, text):
@@ -277,6 +279,16 @@ def test_offsets_that_cannot_be_are_refused(defined, places, text):
     with pytest.raises(SQLError, match=text):
         defined.execute(f"ALTER INGESTION o SET OFFSETS ({places})")
     assert rows(defined, "SELECT next FROM kafka_offsets('orders')") == before
+
+
+@pytest.mark.parametrize(("offset", "error"), [("6", SQLError), ("9" * 18, SQLError), ("9" * 30, JobError)])
+def test_a_state_behind_the_end_of_its_topic_is_refused_for_it_would_skip_what_comes(defined, tmp_path, offset, error):
+    rows(defined, "RUN INGESTION o")
+    file = tmp_path / "state.csv"
+    file.write_text(f"topic,partition,offset\norders,0,{offset}\n")
+    with pytest.raises(error):
+        rows(defined, f"CALL import_ingestion_state(ingestion => 'o', file => '{file}')")
+    assert rows(defined, "SELECT next FROM kafka_offsets('orders')") == [(5,), (7,)]
 
 
 def test_a_state_goes_out_to_a_file_and_comes_back(defined, tmp_path):
