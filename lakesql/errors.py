@@ -10,9 +10,10 @@
     |   `-- IngestConflict    another run of the same ingestion moved its offsets first
     |-- CommitUnknown         the outcome of the commit is not known; look at the timeline, delete nothing
     `-- IngestError           an ingestion cannot go on: brokers, registry, offsets
-        |-- JobError          a job file or its settings are wrong
-        |-- IngestionRunning  another run of the same ingestion holds its lock
-        `-- TooManyBadRecords more records than allowed cannot be decoded
+        `-- LastingError      to try again does not help: records that do not fit, a full disk, a refusal
+            |-- JobError          a job file or its settings are wrong
+            |-- IngestionRunning  another run of the same ingestion holds its lock
+            `-- TooManyBadRecords more records than allowed cannot be decoded
 
 and one warning, StaleReadWarning.
 
@@ -60,15 +61,19 @@ class IngestError(LakeError):
     """An ingestion cannot go on: brokers, registry, offsets. Stored offsets have not moved past what is stored."""
 
 
-class JobError(IngestError):
-    """A job file, a setting or a function of an ingestion is wrong, or its records do not fit them: not tried again."""
+class LastingError(IngestError):
+    """An ingestion cannot go on, and to try again does not help: records that do not fit, a full disk, a refusal."""
 
 
-class IngestionRunning(IngestError):
+class JobError(LastingError):
+    """A job file or a setting of an ingestion is wrong; raised before anything is read."""
+
+
+class IngestionRunning(LastingError):
     """Another run of the same ingestion holds its lock."""
 
 
-class TooManyBadRecords(IngestError):
+class TooManyBadRecords(LastingError):
     """More records of a partition than allowed cannot be decoded. Nothing of it was committed."""
 
 

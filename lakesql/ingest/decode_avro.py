@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakesql.errors import FormatError, JobError, Unsupported
+from lakesql.errors import FormatError, JobError, LastingError, Unsupported
 from lakesql.format.avro_decode import decode_spans, spans_end
 from lakesql.format.avro_skip import DamagedAvro
 from lakesql.format.words import Bytes, Mask, Positions
@@ -149,7 +149,7 @@ class AvroValues:
         try:
             resolution(reader, reader)
         except (FormatError, Unsupported, KeyError, TypeError) as error:
-            raise JobError(
+            raise LastingError(
                 f"topic {topic}: its schema cannot be read into columns: {error} Give another one with {FIXED}{topic}."
             ) from None
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesql.errors import JobError
+from lakesql.errors import JobError, LastingError
 from lakesql.format.words import Mask
 from lakesql.ingest.decoded import Bad, Part, Rows, finer, one_array, refuse_reserved
 from lakesql.ingest.json_types import (
@@ -194,7 +194,7 @@ class JsonValues:
         try:
             return self._con.sql(query).to_arrow_table()
         except duckdb.Error as error:
-            raise JobError(
+            raise LastingError(
                 f"JSON records cannot be decoded: {str(error).splitlines()[0]}. Check {COLUMNS}, or ingest the topic as "
                 "raw and convert it in AS SELECT."
             ) from error

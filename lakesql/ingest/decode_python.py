@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesql.errors import JobError, LakeError
+from lakesql.errors import JobError, LakeError, LastingError
 from lakesql.ingest.decoded import Bad, Part
 from lakesql.ingest.model import DecoderFunction
 
@@ -173,8 +173,8 @@ class PythonValues:
         good = np.flatnonzero(~marked)
         return Part(rows, table.filter(pa.array(~marked)) if len(good) < rows else table, good, bad)
 
-    def _wrong(self, what: str) -> JobError:
-        return JobError(f"decoder {self._name}: it {what}. Correct the function.")
+    def _wrong(self, what: str) -> LastingError:
+        return LastingError(f"decoder {self._name}: it {what}. Correct the function.")
 
 
 def _takes_metrics(function: Callable[..., Any]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakesql.errors import JobError
+from lakesql.errors import LastingError
 from lakesql.ingest.model import KAFKA
 
 Rows = npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ def one_table(tables: Sequence[pa.Table], what: str) -> pa.Table:
     try:
         return pa.concat_tables(loose, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise JobError(
+        raise LastingError(
             f"{what}: the rows do not fit into one table: {error}. Ingest these topics into tables of their own."
         ) from None
 
@@ -140,7 +140,7 @@ def refuse_reserved(names: Sequence[str], what: str) -> None:
     """Decoded columns may not be called like those that Kafka gives."""
     twice = sorted(set(names) & set(KAFKA.names)) or sorted({n for n in names if list(names).count(n) > 1})
     if twice:
-        raise JobError(
+        raise LastingError(
             f"{what}: the records have a column {twice[0]!r}, which Kafka's own columns have too or which comes twice. "
             "Name the wanted columns (lakesql.json.columns), or give the reader's schema without it."
         )

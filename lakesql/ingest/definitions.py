@@ -171,7 +171,7 @@ def _read(storage: Storage, path: str) -> Definition:
         partitioned_by: Sequence[str] = given.pop("partitioned_by", ())
         definition = Definition(**given, partitioned_by=tuple(partitioned_by))
         _check(definition)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             f"{where}: cannot be read as an ingestion ({error}). Correct the file, or CREATE OR REPLACE INGESTION."
         ) from error

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesql.errors import JobError
+from lakesql.errors import JobError, LastingError
 from lakesql.ingest.decode_json import Envelope
 from lakesql.ingest.decoded import Part, one_array
 from lakesql.ingest.json_types import Column, scalar, struct_of
@@ -112,7 +112,7 @@ def _debezium(part: Part, connector: str | None, wanted: frozenset[str] | None) 
     if missing and not part.rows.size:
         return part
     if missing:
-        raise JobError(
+        raise LastingError(
             f"{ENVELOPE}=debezium: the records have no field {missing[0]!r}, only {', '.join(table.column_names)[:200]}. "
             "Set the envelope to none when the connector unwraps the records itself."
         )
@@ -147,7 +147,7 @@ def _debezium(part: Part, connector: str | None, wanted: frozenset[str] | None) 
     if _SEQUENCE in names:
         columns[_SEQUENCE] = added[_SEQUENCE]
     if len(columns) < len(names) + row.type.num_fields:
-        raise JobError(
+        raise LastingError(
             f"{ENVELOPE}=debezium: the table of the source has a column that the envelope adds too: "
             f"{', '.join(sorted(set(names) & {f.name for f in row.type}))}. Rename it in the connector."
         )
@@ -196,7 +196,7 @@ def _dms(part: Part) -> Part:
     table = part.columns
     if "metadata" not in table.column_names or "data" not in table.column_names:
         if part.rows.size and "Op" not in table.column_names:
-            raise JobError(
+            raise LastingError(
                 f"{ENVELOPE}=dms: the records have neither data and metadata nor a column Op, only "
                 f"{', '.join(table.column_names)[:200]}. Set the envelope to none."
             )

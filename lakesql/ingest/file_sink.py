@@ -2,7 +2,8 @@
 
     take      rows go to files in the staging folder, one for each work unit and folder
     commit    files are on the disk -> the manifest of the next number -> the files get their names
-    begin     the names that a dead run owes are given, what it staged without a commit is removed
+    settle    the names that a dead run owes are given
+    begin     the same, and what was staged without a commit is removed
 
 One run at a time works on a folder for one ingestion: a lock of the operating system, which a dead process does not hold.
 The number of the manifest is what makes a second run on another machine fail (`manifest`).
@@ -18,7 +19,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesql.errors import CommitConflict, IngestConflict, IngestionRunning
+from lakesql.errors import CommitConflict, IngestConflict, IngestError, IngestionRunning, LakeError
 from lakesql.ingest import manifest
 from lakesql.ingest.file_writers import FileWriter, writer_of
 from lakesql.ingest.folders import TimeFolders, time_folders, topic_folder
@@ -48,10 +49,17 @@ class FileSink(Sink):
     def stored(self) -> State:
         return manifest.newest(self._storage, self._job.name).state
 
+    def settle(self) -> None:
+        with contextlib.suppress(CommitConflict), self._lock():  # a run that lives gives its names itself
+            manifest.finish(self._storage, manifest.newest(self._storage, self._job.name))
+
+    def _lock(self) -> contextlib.AbstractContextManager[None]:
+        return self._storage.lock(f"{manifest.home(self._job.name)}/load", 0)
+
     def begin(self, before: State, run: str) -> "FileLoad":
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(self._storage.lock(f"{manifest.home(self._job.name)}/load", 0))
+                held.enter_context(self._lock())
             except CommitConflict as error:
                 raise IngestionRunning(f"The ingestion {self._job.name} is running already: {error}") from error
             last = manifest.newest(self._storage, self._job.name)
@@ -96,6 +104,7 @@ class FileLoad(Load):
         self._before, self._run, self._held = before, run, held
         self._units: dict[int, _Folder] = {}
         self._files = 0
+        self._owing = False  # a commit may name staged files
         self._guard = threading.Lock()
 
     def take(self, unit: WorkUnit, decoded: Decoded) -> None:
@@ -135,8 +144,16 @@ class FileLoad(Load):
         files = tuple(sorted((f for own in units for f in own.closed), key=lambda f: f.path))
         bad = (table for own in units for table in own.bad)
         named = write_files(self._storage, manifest.quarantine(self._job.name, self._before.number + 1), bad, self._run)
+        self._owing = True  # whether the manifest is there or not is for the next `begin` to see
         done = manifest.commit(self._storage, self._before, replace(state, quarantine=named), files)
-        manifest.finish(self._storage, done)
+        try:
+            manifest.finish(self._storage, done)
+        except LakeError as error:
+            raise IngestError(
+                f"{self._storage.uri}: commit {done.number} of the ingestion {self._job.name} is complete, rows and offsets, "
+                f"but its files cannot be given their names: {error} The next run does that first; nothing is lost."
+            ) from error
+        self._owing = False
         self.discard()
         return Committed(
             str(done.number),
@@ -152,7 +169,7 @@ class FileLoad(Load):
             for writer, _, _ in own.writers.values():
                 writer.abandon()
         with self._held:
-            if units:
+            if units and not self._owing:
                 self._storage.delete_tree(manifest.staging(self._job.name))
 
     def _unit(self, unit: WorkUnit) -> _Folder:

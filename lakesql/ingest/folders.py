@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesql.errors import JobError, Unsupported
+from lakesql.ingest.model import TIME_MAX_MS
 from lakesql.table.key_times import local_time, strftime_pattern, zone_named
 from lakesql.table.names import literal
 
@@ -98,12 +99,11 @@ class TimeFolders:
             values = pc.if_else(digits, values, None).cast(pa.int64())
         if not pa.types.is_integer(values.type):
             raise _no_time(name, f"its type is {values.type}, not a whole number of {self._unit_name()} or a timestamp")
-        if self.unit_ms == 1:
-            return values.cast(pa.int64()).cast(pa.timestamp("ms"))
-        scaled = pc.floor(pc.multiply(values.cast(pa.float64()), self.unit_ms)) if self.unit_ms < 1 else None
-        if scaled is None:
-            scaled = pc.multiply(values.cast(pa.int64()), int(self.unit_ms))
-        return scaled.cast(pa.int64(), safe=False).cast(pa.timestamp("ms"))
+        about = pc.multiply(values.cast(pa.float64(), safe=False), float(self.unit_ms))
+        values = pc.if_else(pc.less_equal(pc.abs(about), float(TIME_MAX_MS)), values, None)
+        if self.unit_ms >= 1:
+            return pc.multiply(values.cast(pa.int64()), int(self.unit_ms)).cast(pa.timestamp("ms"))
+        return pc.floor(about).cast(pa.int64(), safe=False).cast(pa.timestamp("ms"))
 
     def _unit_name(self) -> str:
         return next(name.lower() for name, size in _UNITS.items() if size == self.unit_ms)

@@ -76,6 +76,9 @@ class HudiSink:
                 return state
         return waiting.read(self.waiting, self.job.name) or State(self.job.name)
 
+    def settle(self) -> None:
+        """Nothing: a commit of a table is whole, or the next write takes it back."""
+
     def begin(self, before: State, run: str) -> "HudiLoad":
         """A load for one commit on top of this state. Rolls back what a dead run of this ingestion left."""
         return HudiLoad(self, before, run)

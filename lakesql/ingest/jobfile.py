@@ -21,6 +21,10 @@ PROPERTIES = (".pull", ".job", ".properties")
 HOCON = (".conf", ".json")
 _INCLUDES = ("include", "includeoptional")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_DEEPEST = 50
+"""Files that include each other, and references within references."""
+_MOST = 10_000
+"""Files that are included, and references that are filled in one value: what grows beyond that was not written by hand."""
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}")
 _KEY_END = re.compile(r"(?<!\\)(?:\\\\)*(\s*[=:]\s*|\s+)")
 
@@ -77,6 +81,7 @@ class _Loader:
     def __init__(self) -> None:
         self.values = Settings()
         self.notes: list[str] = []
+        self._included = self._filled_in = 0
 
     # ------------------------------------------------------------ properties
 
@@ -123,6 +128,11 @@ class _Loader:
             target = (file.parent / self._filled(part, place)).resolve()
             if target in within or target == file.resolve():
                 raise JobError(f"{place}: {target} includes itself. Remove one of the includes.")
+            self._included += 1
+            if len(within) >= _DEEPEST or self._included > _MOST:
+                raise JobError(
+                    f"{place}: files include each other more than {_DEEPEST} deep or {_MOST:,} times. Put the settings into fewer."
+                )
             if target.is_file():
                 self.properties(target, (*within, file.resolve()))
             elif not optional:
@@ -173,7 +183,9 @@ class _Loader:
             raise JobError(
                 f"{file}, line {error.lineno}: this is not HOCON ({error.msg}). Correct the line."
             ) from error
-        except (ConfigException, OSError, ValueError) as error:
+        except RecursionError as error:
+            raise JobError(f"{file}: it includes itself, or is nested too deeply. Correct the file.") from error
+        except (ConfigException, OSError, ValueError, TypeError, AttributeError, ImportError) as error:
             raise JobError(f"{file}: this is not readable as HOCON ({error}). Correct the file.") from error
         if not isinstance(tree, Mapping):
             raise JobError(f"{file}: the outermost value must be an object. Write key = value, or {{...}}.")
@@ -186,6 +198,7 @@ class _Loader:
         """All references replaced; what cannot be is left as written and noted."""
         left: dict[str, list[str]] = {}
         for key in list(self.values):
+            self._filled_in = 0
             self.values[key] = self._filled(self.values[key], f"{key} ({self.values.places.get(key, '')})")
             for reference in _REFERENCE.findall(self.values[key]):
                 left.setdefault(reference, []).append(key)
@@ -199,6 +212,11 @@ class _Loader:
             name = match[1].strip()
             if name in within:
                 raise JobError(f"{where}: ${{{name}}} refers to itself. Write its value out.")
+            self._filled_in += 1
+            if len(within) >= _DEEPEST or self._filled_in > _MOST:
+                raise JobError(
+                    f"{where}: references within references, more than {_DEEPEST} deep or {_MOST:,} in all. Write the value out."
+                )
             if name.startswith("env:"):
                 return os.environ.get(name[4:], match[0])
             if name in self.values:

@@ -21,6 +21,8 @@ _FLOATS = ("FLOAT", "DOUBLE")
 _TIMES = ("DATE", "TIME", "UUID", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE")
 _ZONELESS = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS")
 _EXACT_DIGITS = 38
+_SAMPLED_DEPTH = 32
+"""What lies deeper in sample documents is JSON text: Arrow nests no further than 64, and one document must not stop all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,16 +219,18 @@ def columns_of_structure(text: str | None) -> list[Column]:
     return [Column(n, t) for n, t in zip(found.names, found.children, strict=True)]
 
 
-def _of_structure(found: Any) -> Type | None:
+def _of_structure(found: Any, depth: int = 0) -> Type | None:
+    if depth == _SAMPLED_DEPTH and isinstance(found, Mapping | list):
+        return scalar("JSON")
     if isinstance(found, Mapping):
         columns: dict[str, Column] = {}
         for name, inner in found.items():
-            t = _of_structure(inner)
+            t = _of_structure(inner, depth + 1)
             if t is not None and name and '"' not in name:
                 columns.setdefault(name.lower(), Column(name, t))
         return struct_of(list(columns.values())) if columns else scalar("JSON") if not found else None
     if isinstance(found, list):
-        item = _of_structure(found[0]) if found else None
+        item = _of_structure(found[0], depth + 1) if found else None
         return None if item is None else Type("list", item.sql + "[]", (), (item,))
     if found == "NULL":
         return None

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakesql.ingest.model import RAW
+from lakesql.ingest.model import RAW, TIME_MAX_MS
 
 _KINDS = pa.array(["create", "log_append"], pa.string())
 _HEADERS = RAW.field("_headers").type
@@ -29,7 +29,7 @@ def raw_batch(
 
     count = len(messages)
     times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count).reshape(count, 2)
-    unknown = times[:, 0] == 0
+    unknown = (times[:, 0] == 0) | (np.abs(times[:, 1] + 0.0) > TIME_MAX_MS)
     return pa.RecordBatch.from_arrays(
         [
             pa.DictionaryArray.from_arrays(pa.array(codes), topics),

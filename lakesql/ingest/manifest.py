@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -22,6 +22,7 @@ from lakesql.ingest.state import decode, encode
 from lakesql.storage import Storage
 
 _NAME = re.compile(r"(\d{10})\.json")
+_BAD = re.compile(r"(\d{10})-")
 VERSION = 1
 
 
@@ -65,7 +66,8 @@ def quarantine(ingestion: str, number: int) -> str:
 def remove_unnamed(storage: Storage, last: Manifest) -> None:
     """Remove the bad records of a commit that did not happen."""
     for file in storage.list(f"{home(last.state.ingestion)}/quarantine")[0]:
-        if int(file.path.rpartition("/")[2][:10]) > last.number:
+        found = _BAD.match(file.path.rpartition("/")[2])
+        if found and int(found[1]) > last.number:
             storage.delete(file.path)
 
 
@@ -97,14 +99,24 @@ def read(storage: Storage, ingestion: str, number: int) -> Manifest:
         found: Mapping[str, Any] = json.loads(data)
         if found["version"] != VERSION:
             raise FormatError(f"{storage.uri}/{path} has version {found['version']}; this lakesql reads {VERSION}.")
-        files = tuple(DataFile(**file) for file in found["files"])
+        files = tuple(_file(file) for file in found["files"])
         state = decode(ingestion, found["state"], f"{storage.uri}/{path}")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             f"{storage.uri}/{path}: the manifest is damaged ({error}). Restore the file from a backup; without it the "
             "offsets of this ingestion are not known. Nothing was read."
         ) from error
     return Manifest(number, state, files, hashlib.sha256(data).hexdigest())
+
+
+def _file(stored: Mapping[str, Any]) -> DataFile:
+    """A file of a manifest. TypeError for values that are not of their kind."""
+    file = DataFile(**stored)
+    for field in fields(file):
+        kind = int if field.name in ("rows", "size") else str
+        if not isinstance(getattr(file, field.name), kind):
+            raise TypeError(f"{field.name} of a file is no {kind.__name__}")
+    return file
 
 
 def commit(storage: Storage, before: Manifest, state: State, files: tuple[DataFile, ...]) -> Manifest:

@@ -178,6 +178,9 @@ RAW = pa.schema(
 )
 """Columns of a batch as it comes from the client."""
 
+TIME_MAX_MS = 9_223_372_000_000_000
+"""Kafka takes any 64 bits for a timestamp; further from 1970 than this it is none, since no timestamp column holds it."""
+
 KAFKA = RAW.remove(RAW.get_field_index("_value"))
 """Columns that every decoded row carries behind its own (kafka-ingestion 4.1)."""
 
@@ -443,6 +446,9 @@ class Sink(Protocol):
 
     def stored(self) -> State:
         """The state of this ingestion in the newest commit that has one; an empty one when none has."""
+
+    def settle(self) -> None:
+        """Do what a dead run still owes to a commit of its own; before each run, also one that finds nothing new."""
 
     def begin(self, before: State, run: str) -> Load:
         """A load for one commit on top of this state. Rolls back what a dead run of this ingestion left."""

@@ -5,7 +5,7 @@ again, before and after it is done (C5). A partition goes only where the topic h
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakesql.errors import IngestError, SQLError
 from lakesql.ingest import front
-from lakesql.ingest.model import Bounds, Client, Job, PartitionState, Sink, State, Topic, TopicPartition
+from lakesql.ingest.model import TIME_MAX_MS, Bounds, Client, Job, PartitionState, Sink, State, Topic, TopicPartition
 from lakesql.ingest.run import Parts, targets
 
 MOVES = pa.schema(
@@ -33,6 +33,7 @@ class _Move:
     at: TopicPartition
     before: int | None
     after: int
+    topic_id: str | None  # of the topic that has the offset now
 
 
 def move(con: duckdb.DuckDBPyConnection, job: Job, wanted: Wanted, *, dry_run: bool, now_ms: int) -> pa.Table:
@@ -42,7 +43,7 @@ def move(con: duckdb.DuckDBPyConnection, job: Job, wanted: Wanted, *, dry_run: b
         chosen = tuple(parts.select(job, tuple(topics.values())))
         places = _places(job, wanted, topics, chosen)
         offsets = _offsets(parts.client, job, places)
-        return _moved(parts, job, chosen, offsets, dry_run, now_ms, "Offsets set by hand")
+        return _moved(parts, job, _ids(topics.values(), chosen), offsets, dry_run, now_ms, "Offsets set by hand")
 
 
 def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bool, now_ms: int, note: str) -> pa.Table:
@@ -55,7 +56,20 @@ def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bo
             raise SQLError(
                 f"ingestion {job.name} does not read {', '.join(foreign)}; it reads {', '.join(chosen) or 'no topic'}."
             )
-        return _moved(parts, job, chosen, state.offsets(), dry_run, now_ms, note)
+        there = {TopicPartition(t.name, number) for t in topics for number in t.partitions}
+        for at, has in parts.client.bounds(tuple(there & state.partitions.keys()), job.isolation).items():
+            if has.error is not None:
+                raise _unknown(at, has)
+            if (
+                state.partitions[at].next > has.latest
+            ):  # the next run would go on at the end, and skip what comes until then
+                raise _outside(at, str(state.partitions[at].next), has)
+        return _moved(parts, job, _ids(topics, chosen), state.offsets(), dry_run, now_ms, note)
+
+
+def _ids(topics: Iterable[Topic], chosen: Collection[str]) -> dict[str, str | None]:
+    """The ids of the topics that an ingestion reads; a topic that was deleted and made again has another one."""
+    return {topic.name: topic.id for topic in topics if topic.name in chosen}
 
 
 # ---------------------------------------------------------------- what is wanted
@@ -111,7 +125,7 @@ def _offsets(
     for at, (kind, value) in places.items():
         has = bounds.get(at, Bounds(error="no answer"))
         if has.error is not None:
-            raise IngestError(f"the offsets of {at} could not be had: {has.error}. Nothing was changed; try again.")
+            raise _unknown(at, has)
         if kind == "offset":
             found[at] = _within(at, str(value), has)
         else:
@@ -120,22 +134,30 @@ def _offsets(
 
 
 def _within(at: TopicPartition, value: str, has: Bounds) -> int:
-    if not value.isdigit() or not has.earliest <= int(value) <= has.latest:
-        raise SQLError(
-            f"partition {at}: it cannot go on at {value}; it has records from {has.earliest} to {has.latest}. "
-            "Nothing was changed."
-        )
+    if not (value.isascii() and value.isdigit()) or not has.earliest <= int(value) <= has.latest:
+        raise _outside(at, value, has)
     return int(value)
+
+
+def _outside(at: TopicPartition, value: str, has: Bounds) -> SQLError:
+    return SQLError(
+        f"partition {at}: it cannot go on at {value:.40}; it has records from {has.earliest} to {has.latest}. "
+        "Nothing was changed."
+    )
+
+
+def _unknown(at: TopicPartition, has: Bounds) -> IngestError:
+    return IngestError(f"the offsets of {at} could not be had: {has.error}. Nothing was changed; try again.")
 
 
 def milliseconds(text: str) -> int:
     """A time as text, in UTC unless it says otherwise, or milliseconds since 1970."""
-    if text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= len(str(TIME_MAX_MS)) and int(text) <= TIME_MAX_MS:
         return int(text)
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise SQLError(f"timestamp {text!r} is no time; write for example '2026-01-31 12:00:00'.") from error
+        raise SQLError(f"timestamp {text!r:.80} is no time; write for example '2026-01-31 12:00:00'.") from error
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -145,21 +167,21 @@ def milliseconds(text: str) -> int:
 def _moved(
     parts: Parts,
     job: Job,
-    chosen: Sequence[str],
+    ids: Mapping[str, str | None],
     offsets: Mapping[TopicPartition, int],
     dry_run: bool,
     now_ms: int,
     note: str,
 ) -> pa.Table:
     rows = []
-    for path, topics in targets(job.target.path, chosen).items():
+    for path, topics in targets(job.target.path, tuple(ids)).items():
         own = {at: offset for at, offset in offsets.items() if at.topic in topics}
         if not own:
             continue
         sink = parts.sink(path, topics)
         before = sink.stored()
-        moves = [_Move(at, _next(before, at), offset) for at, offset in sorted(own.items())]
-        changing = [m for m in moves if m.before != m.after]
+        moves = [_Move(at, _next(before, at), offset, ids.get(at.topic)) for at, offset in sorted(own.items())]
+        changing = [m for m in moves if m.before != m.after or _is_of_another_topic(before.partitions[m.at], m)]
         commit = None if dry_run or not changing else _commit(sink, before, changing, now_ms, note)
         rows += [_row(job, one, commit) for one in moves]
     return pa.Table.from_pylist(rows, schema=MOVES)
@@ -185,12 +207,18 @@ def _unread(one: PartitionState) -> PartitionState:
     return replace(one, low=one.next, records=0, bytes=0, quarantined=0, deletes=0, gap=None, skipped=0)
 
 
+def _is_of_another_topic(before: PartitionState, one: _Move) -> bool:
+    return one.topic_id is not None and before.topic_id not in (None, one.topic_id)
+
+
 def _state(before: PartitionState | None, one: _Move) -> PartitionState:
-    """A partition that goes on elsewhere; what was lost and skipped so far is kept."""
+    """A partition that goes on elsewhere; what was lost and skipped so far is kept. Its offset is one of the topic that
+    is there now: without that topic's id the next run would begin with it anew."""
     if before is None:
-        return PartitionState(one.after, one.after)
+        return PartitionState(one.after, one.after, one.topic_id)
     return replace(
-        before, next=one.after, low=one.after, leader_epoch=None, records=0, bytes=0, quarantined=0, deletes=0, gap=None,
+        before, next=one.after, low=one.after, topic_id=one.topic_id or before.topic_id, leader_epoch=None, records=0,
+        bytes=0, quarantined=0, deletes=0, gap=None,
         skipped=max(0, one.after - before.next), lag=None, missing_since_ms=None,
     )  # fmt: skip
 

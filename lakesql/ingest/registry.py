@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from lakesql.errors import IngestError, JobError
+from lakesql.errors import IngestError, JobError, LastingError
 
 UNKNOWN_TRIES = 3
 UNKNOWN_WAIT_S = 1.0
@@ -198,7 +198,7 @@ class Registry:
     def _referenced(self, references: list[Any], depth: int) -> dict[str, Any]:
         """Definitions of the named types that a schema takes from other subjects, by full name."""
         if depth > 20:
-            raise IngestError(f"schema registry {self.url}: references of schemas go in circles. Correct them there.")
+            raise LastingError(f"schema registry {self.url}: references of schemas go in circles. Correct them there.")
         found: dict[str, Any] = {}
         for one in references:
             path = f"subjects/{quote(str(one['subject']), safe='')}/versions/{int(one['version'])}"
@@ -247,18 +247,18 @@ class Registry:
         if error.code == 404:
             if self._protocol == "linkedin" or _code(text) in _UNKNOWN_CODES:
                 raise UnknownSchemaError(url)
-            raise IngestError(
+            raise LastingError(
                 f"schema registry: {url} is not found, and the answer is not that of a registry. "
                 "Check kafka.schema.registry.url."
             )
         if error.code in (401, 403):
-            raise IngestError(
+            raise LastingError(
                 f"schema registry: {url} answers {error.code}: not allowed. Check schema.registry.basic.auth.user.info "
                 "or schema.registry.bearer.auth.token."
             )
         if error.code in (408, 425, 429) or error.code >= 500:
             raise _Outage(f"HTTP {error.code}")
-        raise IngestError(
+        raise LastingError(
             f"schema registry: {url} answers HTTP {error.code}: {text[:200]!r}. Check its URL and version."
         )
 
@@ -381,7 +381,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if urlsplit(newurl).netloc != urlsplit(req.full_url).netloc:
-            raise IngestError(f"schema registry: {req.full_url} redirects to another host. Set the URL of that one.")
+            raise LastingError(f"schema registry: {req.full_url} redirects to another host. Set the URL of that one.")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

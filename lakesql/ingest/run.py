@@ -117,6 +117,8 @@ class _Run:
     def go(self, notes: tuple[str, ...]) -> Report:
         with self.metrics.timed("job"):
             plan = self.look()
+            for dataset in self.datasets:
+                dataset.sink.settle()
             self.progress.planned(plan)
             try:
                 self._follow(plan)

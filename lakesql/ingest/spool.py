@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 
-from lakesql.errors import IngestError
+from lakesql.errors import LastingError
 
 _PREFIX = "lakesql-spool-"
 _LOCK = ".lock"
@@ -85,7 +85,7 @@ class Spool:
             self._lock_file.acquire(timeout=10)  # before there is anything that another run could take for dead
             self.folder.mkdir(mode=0o700)
         except OSError as error:
-            raise IngestError(
+            raise LastingError(
                 f"{parent}: no folder for the records of a run can be made there ({error.strerror}). Set "
                 "lakesql.spool.dir to a folder on a disk with room."
             ) from error
@@ -112,7 +112,7 @@ class Spool:
                     file.writer.write_batch(batch)
                     file.batches += 1
         except OSError as error:
-            raise IngestError(
+            raise LastingError(
                 f"{self.folder}: the records of the run cannot be kept there ({error.strerror or error}). Make room, or "
                 "set lakesql.spool.dir to a folder on another disk. Nothing was committed."
             ) from error
@@ -237,7 +237,7 @@ def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema | None:
     try:
         return pa.unify_schemas(sorted(schemas, key=str), promote_options="permissive")
     except pa.ArrowException as error:
-        raise IngestError(
+        raise LastingError(
             f"the records of this run do not agree about their columns: {error}. Give the columns or a schema in the "
             "format, or bring them to one type with AS SELECT over FORMAT STRING. Nothing was committed."
         ) from error

@@ -78,7 +78,7 @@ def decode(ingestion: str, stored: object, where: str) -> State:
     partitions: dict[TopicPartition, PartitionState] = {}
     for topic, numbers in _mapping(stored.get("partitions", {}), where, "partitions").items():
         for number, one in _mapping(numbers, where, f"topic {topic}").items():
-            if not (number.isascii() and number.isdigit()):
+            if not (number.isascii() and number.isdigit() and len(number) <= 10 and int(number) < 2**31):
                 raise _broken(where, f"{number!r} of topic {topic} is no partition number")
             at = TopicPartition(topic, int(number))
             partitions[at] = _partition(_mapping(one, where, str(at)), f"{where}, partition {at}")
@@ -126,7 +126,7 @@ def _mapping(value: object, where: str, what: str) -> Mapping[str, Any]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def _is_real(value: object) -> bool:
@@ -188,7 +188,7 @@ def stored_in(found: Found, where: str) -> dict[str, Stored]:
     where = f"{where}: commit {found.ingestions_at}"
     try:
         value = json.loads(found.ingestions)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _broken(f"{where}: {INGESTIONS}", f"it is not JSON ({error})") from error
     return dict(_mapping(value, f"{where}: {INGESTIONS}", "it"))
 

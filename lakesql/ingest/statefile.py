@@ -34,7 +34,7 @@ def import_state(text: str, ingestion: str, where: str = "the given state") -> S
         return _of_offsets(_csv_rows(text, where), ingestion, where)
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise JobError(f"{where} is not JSON: {error}. Correct it; nothing was changed.") from error
     if isinstance(value, list):
         return _of_offsets(dict(enumerate(value, 1)), ingestion, where)
@@ -75,12 +75,16 @@ def _gobblin(file: Path) -> JobError:
 
 def _csv_rows(text: str, where: str) -> Mapping[int, Any]:
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-    names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
+    try:
+        names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
+        rows = list(reader)
+    except csv.Error as error:
+        raise JobError(f"{where}, line {reader.line_num}: this is not CSV ({error}). Correct it.") from error
     if set(names) != set(_COLUMNS):
         raise JobError(f"{where}: the columns are {', '.join(names)}; give {', '.join(_COLUMNS)}.")
-    reader.fieldnames = names
     return {
-        number: {k: v.strip() if isinstance(v, str) else v for k, v in r.items()} for number, r in enumerate(reader, 2)
+        number: {(k or "").strip().lower(): v.strip() if isinstance(v, str) else v for k, v in r.items()}
+        for number, r in enumerate(rows, 2)
     }
 
 
@@ -88,8 +92,8 @@ def _of_offsets(rows: Mapping[int, Any], ingestion: str, where: str) -> State:
     partitions: dict[TopicPartition, PartitionState] = {}
     for number, row in rows.items():
         try:
-            at = TopicPartition(str(row["topic"]), _whole(row["partition"]))
-            offset = _whole(row["offset"])
+            at = TopicPartition(str(row["topic"]), _whole(row["partition"], 2**31))
+            offset = _whole(row["offset"], 2**63)
         except (KeyError, TypeError, ValueError) as error:
             raise JobError(
                 f"{where}: row {number} is {row!r:.120}; give a topic, a partition and an offset of at least 0."
@@ -104,8 +108,8 @@ def _of_offsets(rows: Mapping[int, Any], ingestion: str, where: str) -> State:
     return State(ingestion, partitions=partitions)
 
 
-def _whole(value: object) -> int:
+def _whole(value: object, below: int) -> int:
     number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < below:
         raise ValueError(value)
     return number

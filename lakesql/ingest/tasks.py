@@ -17,7 +17,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakesql.errors import IngestError, IngestionRunning, JobError, LakeError, TooManyBadRecords
+from lakesql.errors import IngestError, JobError, LakeError, LastingError, TooManyBadRecords
 from lakesql.ingest.datasets import Dataset, as_lake_error
 from lakesql.ingest.fetching import Fetching, Timing
 from lakesql.ingest.gate import Gate
@@ -348,7 +348,7 @@ class TaskRun:
 
 def _worth_a_retry(error: Exception) -> bool:
     """What may go away by itself: brokers and registries. Not what is wrong with the job, the data or the disk."""
-    return isinstance(error, IngestError) and not isinstance(error, JobError | IngestionRunning | TooManyBadRecords)
+    return isinstance(error, IngestError) and not isinstance(error, LastingError)
 
 
 def _complete(batch: pa.RecordBatch, decoded: Decoded) -> None:

@@ -93,7 +93,7 @@ def _place(text: str) -> tuple[str, str | None]:
     plain = text.strip()
     if plain.lower() in ("earliest", "latest"):
         return plain.lower(), None
-    return ("offset" if plain.isdigit() else "timestamp"), plain
+    return ("offset" if plain.isascii() and plain.isdigit() else "timestamp"), plain
 
 
 def _export(call: Call) -> Iterator[dict[str, Any]]:

@@ -212,6 +212,9 @@ class FakeSink:
         self.faults.hit("stored")
         return self.states[-1] if self.states else State(self.job)
 
+    def settle(self) -> None:
+        self.faults.hit("settle")
+
     def begin(self, before: State, run: str) -> "FakeLoad":
         self.faults.hit("begin")
         return FakeLoad(self, before)

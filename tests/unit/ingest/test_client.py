@@ -163,6 +163,17 @@ def test_records_become_columns(shared, client):
         one.batch.validate(full=True)
 
 
+def test_timestamps_that_no_column_can_hold_are_none(mock_kafka):
+    mock_kafka.create("odd", 1)
+    times = [5, 253_402_300_800_000, 2**63 - 1]
+    produce(mock_kafka.brokers, "odd", [Record(b"x", timestamp_ms=ms) for ms in times], partition=0)
+    client = open_client({"bootstrap.servers": mock_kafka.brokers})
+    found = Read(client, part("odd", 0, 0, 3)).table
+    client.close()
+    assert found["_timestamp"].cast(pa.int64()).to_pylist() == [5, 253_402_300_800_000, None]
+    assert found["_timestamp_type"].to_pylist() == ["create", "create", None]
+
+
 def test_every_range_is_read_from_low_to_high_and_no_further(shared, client):
     one, two = filled(shared, "ranges", [10, 10, 10, 10]), filled(shared, "other", [3])
     read = Read(client, part(one, 0, 2, 5), part(one, 1, 0, 10), part(one, 3, 9, 10), part(two, 0, 1, 3))

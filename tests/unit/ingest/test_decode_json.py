@@ -265,6 +265,15 @@ def test_a_large_document_and_many_columns_are_decoded() -> None:
     assert bad(found)[1][1] == 'c299: BIGINT cannot hold "x"'
 
 
+@pytest.mark.parametrize(("opened", "closed"), [('{"a": ', "}"), ("[", "]")])
+def test_what_lies_too_deep_in_sample_documents_is_json_text(opened: str, closed: str) -> None:
+    deep = opened * 100 + "7" + closed * 100
+    found = decoded(None, f'{{"id": 1, "x": {deep}}}', '{"id": 2}')
+    assert offsets(found.rows) == [0, 1]
+    assert found.rows["id"].to_pylist() == [1, 2]
+    assert str(found.rows["x"][0].as_py()).count("7") == 1
+
+
 def test_deep_nesting_is_a_bad_record_and_no_crash() -> None:
     deep = "[" * 20_000 + "]" * 20_000
     found = decoded("a BIGINT", deep, f'{{"a": {deep}}}', '{"a": 1}')

@@ -1,6 +1,7 @@
 """Folders of files as a target: what is committed is there once, whatever dies in between."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from lakesql.errors import FormatError, IngestConflict, IngestError, IngestionRunning
+from lakesql.errors import FormatError, IngestConflict, IngestError, IngestionRunning, LakeError
 from lakesql.ingest import manifest
 from lakesql.ingest.file_sink import FileSink
 from lakesql.ingest.model import (
@@ -197,6 +198,24 @@ def test_a_damaged_manifest_is_an_error_and_no_empty_state(tmp_path: Path) -> No
         sink.stored()
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"version": 1, "files": [{"path": 5}]}'])
+def test_a_manifest_that_is_no_manifest_is_an_error(text: str, tmp_path: Path) -> None:
+    sink = FileSink(job(tmp_path), str(tmp_path))
+    run(sink, 3)
+    (tmp_path / "_lakesql/pull/0000000001.json").write_text(text)
+    with pytest.raises(FormatError, match="damaged"):
+        sink.stored()
+
+
+def test_strange_files_beside_the_bad_records_stay(tmp_path: Path) -> None:
+    sink = FileSink(job(tmp_path), str(tmp_path))
+    run(sink, 3, bad=1)
+    note = tmp_path / "_lakesql/pull/quarantine/readme.txt"
+    note.write_text("mine")
+    run(sink, 5)
+    assert note.exists()
+
+
 def test_a_file_that_a_commit_named_and_that_is_gone_is_an_error(tmp_path: Path) -> None:
     sink = FileSink(job(tmp_path), str(tmp_path))
     run(sink, 3)
@@ -233,6 +252,44 @@ def test_death_at_any_call_loses_nothing_and_doubles_nothing(how: str, tmp_path:
         if not faulty.failed:
             return
     raise AssertionError("the run has more calls than are tried")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_an_error_at_any_call_that_the_run_survives_loses_nothing(how: str, tmp_path: Path) -> None:
+    """The run goes on to clean up after itself, other than a dead one."""
+    for fail_at in range(1, 200):
+        target = tmp_path / str(fail_at)
+        faulty = FaultyStorage(LocalStorage(target), fail_at, how, dead=False)
+        with suppress(FaultError, LakeError):
+            run(FileSink(job(target), str(target), storage=faulty), 5)
+        run(FileSink(job(target), str(target)), 9)
+        assert numbers(target) == list(range(9)), fail_at
+        assert not list(target.rglob("staging/*"))
+        if not faulty.failed:
+            return
+    raise AssertionError("the run has more calls than are tried")
+
+
+def test_files_of_a_commit_that_cannot_get_their_names_wait_for_a_run_that_can_give_them(tmp_path: Path) -> None:
+    sink = FileSink(job(tmp_path), str(tmp_path))
+    (tmp_path / "orders").write_text("a file where the folder of the topic should be")
+    with pytest.raises(IngestError, match="commit 1 of the ingestion pull is complete"):
+        run(sink, 5)
+    assert sink.stored().offsets() == {AT: 5}
+    with pytest.raises(LakeError, match="Remove the file"):
+        sink.settle()
+    (tmp_path / "orders").unlink()
+    sink.settle()
+    assert numbers(tmp_path) == list(range(5))
+
+
+def test_a_run_that_lives_gives_the_names_itself(tmp_path: Path) -> None:
+    sink = FileSink(job(tmp_path), str(tmp_path))
+    load = sink.begin(sink.stored(), "r")
+    load.take(unit(0, 3), decoded(0, 3))
+    FileSink(job(tmp_path), str(tmp_path)).settle()
+    load.commit(state(3))
+    assert numbers(tmp_path) == [0, 1, 2]
 
 
 def test_ingestions_of_a_folder_and_their_commits_can_be_listed(tmp_path: Path) -> None:

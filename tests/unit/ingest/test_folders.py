@@ -56,6 +56,12 @@ def test_a_record_without_any_time_is_kept_in_a_folder_of_its_own() -> None:
     assert names(SAMPLE, rows([None], [None])) == [NO_TIME]
 
 
+def test_a_number_that_is_no_time_counts_as_none() -> None:
+    assert names(SAMPLE, rows([2**63 - 1, -(2**63), 10**17], [MOMENT] * 3)) == ["hourly/2015/04/08/22"] * 3
+    seconds = {**SAMPLE, "writer.partition.timeUnit": "SECONDS"}
+    assert names(seconds, rows([2**62, MOMENT // 1000], [0, 0])) == ["hourly/1970/01/01/00", "hourly/2015/04/08/22"]
+
+
 def test_the_first_column_with_a_value_decides() -> None:
     table = rows([None, MOMENT]).append_column("seen", pa.array([MOMENT - 3_600_000, 1]))
     options = {**SAMPLE, "writer.partition.columns": "header.time, seen"}

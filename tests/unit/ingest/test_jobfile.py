@@ -229,7 +229,22 @@ def test_json_is_read_too(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["a = {\nb = 1\n", "a = ${not.there}\n", "[1, 2]"])
+def test_references_and_includes_that_multiply_are_errors(tmp_path: Path) -> None:
+    doubling = "".join(f"a{i}=${{a{i + 1}}}${{a{i + 1}}}\n" for i in range(40))
+    with pytest.raises(JobError, match="references within references"):
+        read(tmp_path, doubling + "a40=x")
+    with pytest.raises(JobError, match="references within references"):
+        read(tmp_path, "".join(f"a{i}=${{a{i + 1}}}\n" for i in range(3000)))
+    for i in range(60):
+        (tmp_path / f"i{i}.pull").write_text(f"include=i{i + 1}.pull")
+    with pytest.raises(JobError, match=r"i\d+\.pull, line 1: files include each other"):
+        read(tmp_path, "include=i0.pull", "first.pull")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = {\nb = 1\n", "a = ${not.there}\n", "[1, 2]", 'include "j.conf"', 'include package("x:y")', '{"a":' * 3000],
+)
 def test_broken_hocon_names_the_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(JobError, match=r"j.conf"):
         read(tmp_path, text, "j.conf")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakesql.errors import IngestConflict, IngestError, TooManyBadRecords
+from lakesql.errors import IngestConflict, IngestError, LastingError, TooManyBadRecords
 from lakesql.ingest import fetching
 from lakesql.ingest.metrics import Metrics, current
 from lakesql.ingest.model import BadRecords, Fetched, Position, Range, Target, Task, TopicPartition, WorkUnit
@@ -128,6 +128,13 @@ def test_a_registry_that_is_down_is_tried_again_with_growing_pauses():
     assert timing.slept == [0.0, 1.0, 2.0]
     assert metrics.totals()["task.retries"] == 3
     consistent(source, sink)
+
+
+def test_records_that_do_not_fit_are_not_tried_again():
+    source, sink, timing = broker(), FakeSink(), NoWaiting()
+    wrong = LastingError("a column comes twice")
+    report = run(job(), parts(FakeClient(source), sink, faults=Faults({"decode": {1: wrong}})), timing=timing)
+    assert (report.exit_code, report.failures, timing.slept) == (3, (wrong,), [])
 
 
 def test_a_registry_that_stays_down_fails_the_task_and_no_record_is_called_bad():

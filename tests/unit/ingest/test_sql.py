@@ -10,6 +10,7 @@ from lakesql.errors import IngestError, JobError, LakeError, SQLError, TableErro
 from lakesql.ingest import kafka
 from lakesql.ingest.model import TopicPartition
 from lakesql.shell import batch, new_shell
+from tests.kafka.produce import produce
 from tests.unit.ingest.fakes import Broker, FakeClient
 
 OPTIONS = "'kafka.brokers' = 'h:1', 'topic.whitelist' = 'orders', 'bootstrap.with.offset' = 'earliest'"
@@ -356,6 +357,27 @@ def test_offsets_are_set_with_a_commit_that_says_what_is_skipped_and_read_again(
     assert rows(defined, "SELECT count(*) FROM orders") == [(12,)]
 
 
+def test_offsets_set_on_a_topic_that_was_made_again_are_those_of_the_new_topic(tmp_path, mock_kafka):
+    options = f"'kafka.brokers' = '{mock_kafka.brokers}', 'topic.whitelist' = 'orders'"
+    mock_kafka.create("orders", 1)
+    produce(mock_kafka.brokers, "orders", [message(i) for i in range(5)], partition=0)
+    with lakesql.connect(warehouse=tmp_path) as con:
+        con.execute(f"CREATE INGESTION o AS {ingest(options=options)}")
+        rows(con, "RUN INGESTION o")
+        mock_kafka.delete("orders")
+        mock_kafka.create("orders", 1)
+        produce(mock_kafka.brokers, "orders", [message(i) for i in range(100, 108)], partition=0)
+        rows(con, "ALTER INGESTION o SET OFFSETS (0 = 5)")  # the old topic's end, too
+        assert [(r["low"], r["read"]) for r in named(con, "RUN INGESTION o")] == [(5, 3)]
+        assert rows(con, "SELECT id FROM orders ORDER BY id") == [(105,), (106,), (107,)]
+
+
+def test_records_whose_columns_cannot_be_are_refused_at_once(con, broker):
+    broker.add("orders", 0, [b'{"id": 1, "_offset": 7}'])
+    with pytest.raises(LakeError, match="a column '_offset', which Kafka's own columns have too"):
+        con.execute(ingest())
+
+
 @pytest.mark.parametrize(
     ("places", "text"),
     [
@@ -363,6 +385,8 @@ def test_offsets_are_set_with_a_commit_that_says_what_is_skipped_and_read_again(
         ("5 = 1", "has no partition 5; it has 0 to 1"),
         ("topic 'nix', 0 = 1", "topic nix does not exist"),
         ("0 = timestamp 'soon'", "is no time"),
+        ("0 = timestamp '9999999999999999999999'", "is no time"),
+        ("0 = timestamp '²'", "is no time"),
     ],
 )
 def test_offsets_that_cannot_be_are_refused(defined, places, text):
@@ -371,6 +395,16 @@ def test_offsets_that_cannot_be_are_refused(defined, places, text):
     with pytest.raises(SQLError, match=text):
         defined.execute(f"ALTER INGESTION o SET OFFSETS ({places})")
     assert rows(defined, "SELECT next FROM kafka_offsets('orders')") == before
+
+
+@pytest.mark.parametrize(("offset", "error"), [("6", SQLError), ("9" * 18, SQLError), ("9" * 30, JobError)])
+def test_a_state_behind_the_end_of_its_topic_is_refused_for_it_would_skip_what_comes(defined, tmp_path, offset, error):
+    rows(defined, "RUN INGESTION o")
+    file = tmp_path / "state.csv"
+    file.write_text(f"topic,partition,offset\norders,0,{offset}\n")
+    with pytest.raises(error):
+        rows(defined, f"CALL import_ingestion_state(ingestion => 'o', file => '{file}')")
+    assert rows(defined, "SELECT next FROM kafka_offsets('orders')") == [(5,), (7,)]
 
 
 def test_a_state_goes_out_to_a_file_and_comes_back(defined, tmp_path):

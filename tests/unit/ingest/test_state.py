@@ -367,3 +367,20 @@ def test_gobblin_state_is_refused_with_a_way_out(tmp_path):
         read_state_file(tmp_path / "state.bin", "one")
     with pytest.raises(JobError, match="cannot be read"):
         read_state_file(tmp_path / "nowhere.csv", "one")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "topic,partition,offset\n" + "o" * 200_000 + ",0,1",
+        "topic,partition,offset\no,0," + "9" * 30,
+        "topic,partition,offset\no," + "9" * 10 + ",1",
+        '{"version": 1, "partitions": {"o": {"0": {"next": 1' + "0" * 30 + ', "low": 0}}}}',
+        '{"version": 1, "partitions": {"o": {"' + "9" * 5000 + '": {"next": 1, "low": 0}}}}',
+    ],
+    ids=["nested", "long field", "offset", "partition", "next", "number"],
+)
+def test_what_is_too_deep_or_too_large_is_no_state(text: str) -> None:
+    with pytest.raises(JobError):
+        import_state(text, "x")
