@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakesql
-from lakesql.errors import JobError, LakeError
+from lakesql.errors import JobError, LakeError, LastingError
 from lakesql.ingest.decode import decoder_factory
 from lakesql.ingest.model import KAFKA, Decoded, Format
 from tests.unit.ingest.messages import bad, batch, checked, offsets, rows
@@ -97,7 +97,7 @@ def test_a_function_that_asks_for_metrics_gets_them() -> None:
 )
 def test_a_function_that_does_wrong_is_named_and_ends_the_task(function: Any, text: str) -> None:
     lakesql.register_decoder("wrong", function)
-    with pytest.raises(JobError, match=text):  # which no task tries again
+    with pytest.raises(LastingError, match=text):  # which no task tries again
         decoded("python", "a", "b", decoder="wrong")
 
 
