@@ -23,6 +23,8 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from lakesql.errors import IngestError, JobError, LastingError
 
+_PIECE = 64 << 10
+_ANSWER_MAX = 64 << 20
 UNKNOWN_TRIES = 3
 UNKNOWN_WAIT_S = 1.0
 _OUTAGE_TRIES = 5
@@ -228,7 +230,7 @@ class Registry:
         request = urllib.request.Request(url, headers=self._headers)
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return str(answer.read().decode())
+                return self._whole(answer).decode()
         except urllib.error.HTTPError as error:
             self._refused(url, error)
         except UnicodeDecodeError:
@@ -237,9 +239,22 @@ class Registry:
             raise _Outage(str(getattr(error, "reason", error)) or type(error).__name__) from None
         raise AssertionError  # _refused never returns
 
+    def _whole(self, answer: http.client.HTTPResponse) -> bytes:
+        """The body. The timeout of a socket is one for each piece; here it holds for all, and the size is bounded."""
+        end, found = time.monotonic() + self._timeout_s, bytearray()
+        while piece := answer.read1(_PIECE):
+            found += piece
+            if len(found) > _ANSWER_MAX:
+                raise _Outage(f"an answer of more than {_ANSWER_MAX >> 20} MB")
+            if time.monotonic() > end:
+                raise _Outage(f"an answer that is not complete after {self._timeout_s:g} s")
+        return bytes(found)
+
     def _refused(self, url: str, error: urllib.error.HTTPError) -> None:
         try:
             text = error.read(2000).decode(errors="replace")
+            if (told := self._headers.get("Authorization")) is not None:  # what echoes requests must not show it
+                text = text.replace(told, "***").replace(told.rpartition(" ")[2], "***")
         except (OSError, http.client.HTTPException):
             text = ""
         finally:

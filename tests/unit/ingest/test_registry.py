@@ -1,7 +1,10 @@
 """The client of schema registries against the test registry: both protocols, cache, outages, unknown ids, logins."""
 
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -206,3 +209,33 @@ def test_a_schema_that_refers_to_other_subjects_comes_with_their_types(server: T
     types = [f["type"] for f in found.json["fields"]]
     assert types[0]["fields"] == money["fields"]
     assert types[1] == ["null", "Money"]
+
+
+def test_answers_without_an_end_and_echoed_logins_do_no_harm(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Pieces that keep coming are one outage after the timeout, an answer without end is one too."""
+    monkeypatch.setattr("lakesql.ingest.registry._ANSWER_MAX", 1 << 20)
+
+    class Odd(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            slow, large = self.path.endswith("/1"), self.path.endswith("/2")
+            self.send_response(200 if slow or large else 418)
+            self.end_headers()
+            with suppress(OSError):
+                if not (slow or large):
+                    self.wfile.write(str(self.headers["Authorization"]).encode())
+                for _ in range(40 if slow else 64 if large else 0):
+                    self.wfile.write(b" " * (1 if slow else 64 << 10))
+                    self.wfile.flush()
+                    time.sleep(0.05 if slow else 0)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        login = {"schema.registry.basic.auth.user.info": "me:secret", "schema.registry.request.timeout.ms": "200"}
+        registry = Registry(f"http://127.0.0.1:{server.server_port}", "confluent", login, sleep=clock.sleep)
+        for number, text in ((1, "not complete after 0.2 s"), (2, "more than 1 MB"), (3, r"418: '\*\*\*'")):
+            with pytest.raises(IngestError, match=text):
+                registry.schemas([str(number)])
+        server.shutdown()
