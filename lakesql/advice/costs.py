@@ -268,7 +268,7 @@ def spread_rows(rows: Sequence[float], shares: Sequence[float], changed_rows: fl
     sizes, weights = np.asarray(rows, float), np.asarray(shares, float)
     given = np.zeros(len(sizes))
     left = min(float(changed_rows), float(sizes.sum()))
-    enough = 1e-12 * left
+    enough = max(1e-12 * left, 1e-12)  # of a row; a part of a number near zero is zero and would never be reached
     while left > enough:
         room = sizes - given
         open_ = room > 1e-12 * sizes

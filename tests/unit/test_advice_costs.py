@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakesql.advice import calibration, costs
@@ -60,6 +60,7 @@ def test_skew_and_clumps_touch_fewer_file_groups():
 
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1)), min_size=1, max_size=30), st.floats(0, 2))
+@example([(82, 0.5), (468, 0.5)], 5e-324)
 @settings(max_examples=80, deadline=None)
 def test_spread_rows_gives_every_row_a_place_and_no_group_more_than_it_has(groups, part):
     rows = [float(r) for r, _ in groups]

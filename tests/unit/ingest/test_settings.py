@@ -321,10 +321,10 @@ def test_the_folder_of_files(settings: dict[str, str], path: str) -> None:
 
 
 def test_a_folder_that_is_not_set_lies_in_the_work_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GOBBLIN_WORK_DIR", "/work")
+    monkeypatch.setenv("GOBBLIN_WORK_DIR", "/data")
     found = read_all({}, ("data.publisher.final.dir",))
-    assert found.job.target.path == "/work/job-output"
-    assert any("/work/job-output" in note for note in found.notes)
+    assert found.job.target.path == "/data/job-output"
+    assert any("/data/job-output" in note for note in found.notes)
 
 
 def test_a_hudi_table_takes_its_properties_and_leaves_file_settings_unused() -> None:
