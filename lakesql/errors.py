@@ -66,7 +66,7 @@ class LastingError(IngestError):
 
 
 class JobError(LastingError):
-    """A job file or a setting of an ingestion is wrong; raised before anything is read."""
+    """A job file or a setting of an ingestion is wrong. Nothing was committed."""
 
 
 class IngestionRunning(LastingError):

@@ -4,7 +4,7 @@ Everything happens on a connection of the load's own: views and TEMP tables go w
 topic, partition and offset, so it is a matter of the range alone.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import duckdb
 import pyarrow as pa
@@ -16,10 +16,9 @@ from lakesql.ingest.spool import Waiting
 from lakesql.storage import Storage
 from lakesql.table.names import literal, quote
 from lakesql.table.state import PROPERTIES, TableState
-from lakesql.write import create
 from lakesql.write.columns import storable, with_new
 from lakesql.write.names_of_settings import EVOLVE, RECONCILE, SYNONYMS
-from lakesql.write.table_options import new_table_options
+from lakesql.write.table_options import create_as, new_table_options
 
 APPEND_OFFSETS = "hoodie.streamer.source.kafka.append.offsets"
 ENVELOPE = "lakesql.envelope"
@@ -80,26 +79,8 @@ class Batch:
             )
         except SQLError as error:
             raise JobError(f"{self.path}: {error}") from error
-        by_name = {n.lower(): n for n in kept.names}
-
-        def spelt(names: Collection[str]) -> list[str]:
-            return [by_name.get(n.lower(), n) for n in names]
-
-        parts = spelt(options.partitioned_by)
-        last = [f for f in parts if f in kept.names]
-        ordered = storable(pa.schema([f for f in kept if f.name not in last] + [kept.field(f) for f in last]))
         try:
-            create(
-                self.storage,
-                ordered,
-                name=options.name,
-                type=options.type,
-                primary_key=spelt(options.primary_key),
-                ordering_fields=spelt(options.ordering_fields),
-                partitioned_by=parts,
-                version=options.version,
-                properties=options.properties,
-            )
+            create_as(self.storage, storable(kept), options)
         except TableError:
             if self.storage.stat(PROPERTIES) is None:  # else another run made it just now
                 raise

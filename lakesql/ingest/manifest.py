@@ -24,6 +24,8 @@ from lakesql.storage import Storage
 _NAME = re.compile(r"(\d{10})\.json")
 _BAD = re.compile(r"(\d{10})-")
 VERSION = 1
+FOLDER = "_lakesql"
+"""Of all ingestions into a target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Manifest:
 
 def home(ingestion: str) -> str:
     """The folder of an ingestion's manifests, relative to the target."""
-    return f"_lakesql/{quote(ingestion, safe=' ')}"
+    return f"{FOLDER}/{quote(ingestion, safe=' ')}"
 
 
 def staging(ingestion: str) -> str:
@@ -73,7 +75,7 @@ def remove_unnamed(storage: Storage, last: Manifest) -> None:
 
 def ingestions(storage: Storage) -> list[str]:
     """The ingestions that have committed into this folder."""
-    found = [unquote(name) for name in storage.list("_lakesql")[1]]
+    found = [unquote(name) for name in storage.list(FOLDER)[1]]
     return [name for name in found if newest(storage, name).number]
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterator
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -17,7 +16,6 @@ from lakesql.ingest.state import found_in, runs, state_of, stored_in
 from lakesql.storage import Storage, open_storage
 from lakesql.table.state import PROPERTIES, TableState, load
 
-_MANIFESTS = "_lakesql"
 _WAITING = waiting.folder_of("")
 
 
@@ -30,7 +28,7 @@ def of_table(table: TableState, ingestion: str | None = None) -> list[State]:
 
 def of_folder(storage: Storage, ingestion: str | None = None) -> list[State]:
     """The states of all ingestions into a folder of files, or of one."""
-    names = [unquote(folder) for folder in storage.list(_MANIFESTS)[1]]
+    names = manifest.ingestions(storage)
     found = [manifest.newest(storage, name).state for name in names if ingestion in (None, name)]
     return [state for state in found if state.partitions]
 
@@ -71,7 +69,7 @@ def _commits(storage: Storage, ingestion: str | None) -> Iterator[Manifest]:
 
 
 def _require_folder(storage: Storage) -> None:
-    if not storage.list(_MANIFESTS)[1]:
+    if not storage.list(manifest.FOLDER)[1]:
         raise TableError(
             f"{storage.uri}: there is neither a Hudi table nor a folder that an ingestion has written. Correct the path."
         )
@@ -83,7 +81,7 @@ def of_definition(definition: Definition, path_of: PathOf) -> dict[str, State]:
     found: dict[str, State] = {}
     for one in _targets(path):
         storage = open_storage(one)
-        if storage.stat(PROPERTIES) is None and not storage.list(_MANIFESTS)[1] and not waiting_for(storage):
+        if storage.stat(PROPERTIES) is None and not storage.list(manifest.FOLDER)[1] and not waiting_for(storage):
             continue
         states = of_path(storage, definition.name)
         if states:

@@ -21,9 +21,8 @@ from lakesql.sql.session import Session
 from lakesql.storage import Storage, open_storage
 from lakesql.table.names import literal, quote
 from lakesql.table.state import PROPERTIES, TableState, load, read_config
-from lakesql.write import create
 from lakesql.write.columns import storable
-from lakesql.write.table_options import Options
+from lakesql.write.table_options import Options, create_as
 
 
 def create_table(session: Session, statement: CreateTable) -> str:
@@ -55,7 +54,7 @@ def create_table(session: Session, statement: CreateTable) -> str:
         )
     session.require_no_transaction("CREATE TABLE ... USING hudi")
     schema, query = _columns(statement) if statement.query is None else _query(session, statement)
-    state = _create(storage, schema, options)
+    state = create_as(storage, schema, options)
     moved = _moved_note(schema, state)
     if query is None:
         _show(session, statement, name, path)
@@ -149,28 +148,6 @@ def _query(session: Session, statement: CreateTable) -> tuple[pa.Schema, str]:
         kept = [f for f in found if f.name not in META_COLUMNS]
         return storable(pa.schema(kept)), f"SELECT {', '.join(quote(f.name) for f in kept)} FROM ({text})"
     raise SQLError(str(failure).split("\n\nLINE ")[0]) from failure
-
-
-def _create(storage: Storage, schema: pa.Schema, options: Options) -> TableState:
-    by_name = {n.lower(): n for n in schema.names}
-
-    def spelt(fields: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(by_name.get(f.lower(), f) for f in fields)
-
-    partitioned_by = spelt(options.partitioned_by)
-    last = [f for f in partitioned_by if f in schema.names]
-    ordered = pa.schema([f for f in schema if f.name not in last] + [schema.field(f) for f in last])
-    return create(
-        storage,
-        ordered,
-        name=options.name,
-        type=options.type,
-        primary_key=spelt(options.primary_key),
-        ordering_fields=spelt(options.ordering_fields),
-        partitioned_by=partitioned_by,
-        version=options.version,
-        properties=options.properties,
-    )
 
 
 def _show(session: Session, statement: CreateTable, name: str, path: str) -> None:

@@ -6,7 +6,12 @@ A key that nobody here knows is let through, as Hudi does: it may be meant for a
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from lakesql.errors import SQLError, Unsupported
+from lakesql.storage import Storage
+from lakesql.table.state import TableState
+from lakesql.write.create import create
 from lakesql.write.names_of_settings import ABSENT, SYNONYMS, UNSUPPORTED
 from lakesql.write.settings import parse_settings
 
@@ -58,6 +63,29 @@ def new_table_options(
         fields.get("name", name),
         more_properties | stored,
         frozenset(fields),
+    )
+
+
+def create_as(storage: Storage, schema: pa.Schema, options: Options) -> TableState:
+    """Create the table; names are found in any case, partition columns come last, as in Spark."""
+    by_name = {n.lower(): n for n in schema.names}
+
+    def spelt(fields: Sequence[str]) -> list[str]:
+        return [by_name.get(f.lower(), f) for f in fields]
+
+    partitioned_by = spelt(options.partitioned_by)
+    last = [f for f in partitioned_by if f in schema.names]
+    ordered = pa.schema([f for f in schema if f.name not in last] + [schema.field(f) for f in last])
+    return create(
+        storage,
+        ordered,
+        name=options.name,
+        type=options.type,
+        primary_key=spelt(options.primary_key),
+        ordering_fields=spelt(options.ordering_fields),
+        partitioned_by=partitioned_by,
+        version=options.version,
+        properties=options.properties,
     )
 
 
