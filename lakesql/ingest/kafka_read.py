@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakesql.errors import JobError
+from lakesql.ingest.collector import without_collector
 from lakesql.ingest.kafka_columns import empty_batch, raw_batch
 from lakesql.ingest.model import Fetched, Position, Range, TopicPartition
 
@@ -100,7 +101,8 @@ class Reading:
             self._assign(np.flatnonzero(self._open).tolist())
             while self._open.any():
                 wanted = int((self._high - self._next)[self._open].sum())  # with these there is nothing to wait for
-                batch = self._take(self._consumer.consume(min(self._rows, wanted), WAIT_S))
+                with without_collector():
+                    batch = self._take(self._consumer.consume(min(self._rows, wanted), WAIT_S))
                 if batch.num_rows or self._changes or self._now() - self._spoke >= SIGN_OF_LIFE_S:
                     fetched = self._fetched(batch)
                     left = time.monotonic()

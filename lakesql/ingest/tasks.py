@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakesql.errors import IngestError, JobError, LakeError, LastingError, TooManyBadRecords
 from lakesql.ingest.datasets import Dataset, as_lake_error
-from lakesql.ingest.fetching import Fetching, Timing
+from lakesql.ingest.fetching import Timing, groups
 from lakesql.ingest.gate import Gate
 from lakesql.ingest.metrics import Metrics, scoped
 from lakesql.ingest.model import Client, Decoded, Decoder, Fetched, Job, Position, Range, Task, TopicPartition
@@ -143,13 +143,10 @@ class TaskRun:
     def _pass(self, ranges: list[Range], decoder: Callable[[Dataset], Decoder]) -> None:
         shared, job = self._shared, self._shared.job
         limiter = shared.limiter()
-
-        def read() -> Iterator[Fetched]:
-            return limiter.wrap(shared.client.read(ranges, job.reset, job.fetch_timeout_s))
-
+        fetched = limiter.wrap(shared.client.read(ranges, job.reset, job.fetch_timeout_s))
         self._ticked = shared.timing.monotonic()
-        with Fetching(read, shared.stop, str(self.task.number)) as fetching:
-            for group in fetching.groups():
+        with closing(groups(fetched, shared.stop)) as grouped:
+            for group in grouped:
                 with shared.gate.shared():
                     self._absorb(group, decoder)
                 if not any(self._live(number) for number in range(len(self._units))):

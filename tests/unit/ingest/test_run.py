@@ -575,7 +575,7 @@ def test_workers_share_the_tasks_and_the_heaviest_comes_first():
         return replace(plan, tasks=tuple(heavy))
 
     report = run(job(workers=4), planning(parts(client, sink, per_unit=1), weigh))
-    assert len(names) == 12  # each task has its own fetching thread
+    assert len(names) <= 4  # as many threads as workers, whatever the number of tasks
     assert {one.task for one in report.partitions} == set(range(12))
     consistent(source, sink)
     client, again = FakeClient(source), FakeSink()
@@ -605,7 +605,7 @@ def test_reading_does_not_run_ahead_of_decoding():
         run(job(), given)
     finally:
         fetching.GROUP_ROWS = whole
-    assert max(ahead) <= fetching.DEPTH + 3
+    assert max(ahead) <= 2
     assert len(sink.rows) == 400
 
 
