@@ -166,14 +166,17 @@ def test_an_error_of_the_disk_is_not_tried_again():
     assert sink.discarded == 1
 
 
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """Each batch is decoded on its own."""
+    monkeypatch.setattr(fetching, "GROUP_S", 0)
+
+
+@pytest.mark.usefixtures("one_by_one")
 def test_partial_keeps_what_was_taken_before_the_last_attempt_failed():
     source, sink = Broker().fill("a", 0, 10), FakeSink()
     faults = Faults({"decode": {2: OUTAGE}})
-
-    def slowly():
-        time.sleep(0.01)  # batches come one by one, so that the second decode is the second batch
-
-    client = FakeClient(source, during=slowly)
+    client = FakeClient(source)
     report = run(job(commit_policy="partial", task_retries=0), parts(client, sink, faults=faults))
     assert 0 < sink.states[-1].offsets()[A0] < 10
     assert report.exit_code == 3
@@ -350,6 +353,7 @@ def test_commits_within_a_run_store_exactly_the_rows_that_they_hold():
     consistent(source, sink)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_failure_after_a_commit_within_the_run_goes_back_to_that_commit_and_no_further():
     source, sink = Broker().fill("a", 0, 200), FakeSink()
     client = FakeClient(source, failing={A0: 150}, during=lambda: time.sleep(0.002))
@@ -543,6 +547,7 @@ def test_a_log_that_was_cut_back_before_anything_was_read_goes_on_where_the_rese
     assert sink.states[-1].offsets() == {A0: 4}
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_no_commit_within_a_run_is_made_for_a_target_without_news():
     source, sinks = Broker().fill("a", 0, 300).fill("b", 0, 1), {}
 
