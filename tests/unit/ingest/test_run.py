@@ -332,6 +332,7 @@ def test_each_topic_has_a_target_of_its_own_and_one_that_fails_does_not_block_th
     assert report.exit_code == 3
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_commits_within_a_run_store_exactly_the_rows_that_they_hold():
     source, sink = Broker().fill("a", 0, 60).fill("a", 1, 60).fill("b", 0, 60), FakeSink()
     client = FakeClient(source, during=lambda: time.sleep(0.002))
