@@ -150,14 +150,14 @@ def _to_text(f: BloomFilter) -> str:
 def _add(f: BloomFilter, keys: pa.Array) -> BloomFilter:
     source, first, length = _key_bytes(keys)
     row_of, current, spilled = _grown(f, len(first))
-    rows = [row.copy() for row in f.rows]
-    rows += [np.zeros(f.bits, bool) for _ in range(len(rows), int(row_of.max(initial=0)) + 1)]
+    rows = np.zeros((max(len(f.rows), int(row_of.max(initial=0)) + 1), f.bits), bool)
+    rows[: len(f.rows)] = f.rows
+    bits = rows.reshape(-1)
     for begin in range(0, len(first), CHUNK_KEYS):
         part = slice(begin, begin + CHUNK_KEYS)
-        positions = _positions(f, source, first[part], length[part])
-        for number in np.unique(row_of[part]).tolist():
-            chosen = row_of[part] == number
-            rows[number][positions if chosen.all() else positions[:, chosen]] = True
+        positions = _positions(f, source, first[part], length[part]).astype(np.intp)
+        positions += row_of[part] * f.bits
+        bits[positions] = True
     return replace(f, rows=tuple(rows), current=current, spilled=spilled)
 
 

@@ -1,14 +1,15 @@
 """The files of a write: streams the rows of a batch to their targets and returns the write stats of the commit.
 
 DuckDB yields the rows once, sorted by target and by place in the base file; a target's rows pass through a bounded
-queue to one of WORKERS threads, which encodes and writes its file (pyarrow releases the GIL). The rows of a new group
-stream through, those of a rewritten group are collected first, since they are replaced in one pass over the old file.
+queue to one of WORKERS threads, which encodes and writes its file (pyarrow releases the GIL). Bounded are its bytes, so
+that narrow rows of a whole file fit and the next file begins while they are encoded. The rows of a new group stream
+through, those of a rewritten group are collected first, since they are replaced in one pass over the old file.
 Rows for logs are collected until LOG_ROWS and then encoded together. Memory: a few row groups and log chunks.
 
 Here is the only place where copy-on-write and merge-on-read differ: `Target.kind`, decided by `route`.
 """
 
-import queue
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,8 +40,7 @@ from lakesql.write.transaction import APPEND_MARKER, CREATE_MARKER, MERGE_MARKER
 WORKERS = 2
 LOG_ROWS = 100_000
 BATCH_ROWS = 65_536
-_QUEUED_BATCHES = 3
-_POLL_S = 0.2
+_QUEUED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,41 +132,54 @@ def _by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Iterator[tuple[i
 
 
 class _Feed:
-    """The rows on their way to one worker."""
+    """The rows on their way to one worker, at most _QUEUED_BYTES of them and one piece."""
 
     def __init__(self, pool: ThreadPoolExecutor, work: Job, number: int, target: Target, alone: bool) -> None:
-        self._queue: queue.Queue[pa.Table | None] = queue.Queue(_QUEUED_BATCHES)
-        self._cancelled = False
+        self._pieces: deque[pa.Table] = deque()
+        self._bytes = 0
+        self._ended = self._cancelled = False
+        self._changed = threading.Condition()
         self._future: Future[WriteStat] = pool.submit(_write_base, work, number, target, self._rows(), alone)
+        self._future.add_done_callback(lambda _: self._wake())
 
-    def put(self, rows: pa.Table | None) -> None:
-        while not self._future.done():
-            try:
-                self._queue.put(rows, timeout=_POLL_S)
-            except queue.Full:
-                continue
-            return
+    def put(self, rows: pa.Table) -> None:
+        with self._changed:
+            while self._bytes >= _QUEUED_BYTES and not self._future.done():
+                self._changed.wait()
+            if not self._future.done():
+                self._pieces.append(rows)
+                self._bytes += rows.nbytes
+                self._changed.notify_all()
+                return
         self._future.result()  # the worker failed: its error is the news
 
     def end(self) -> None:
-        self.put(None)
+        self._ended = True
+        self._wake()
 
     def cancel(self) -> None:
         self._cancelled = True
+        self._wake()
 
     def result(self) -> WriteStat:
         return self._future.result()
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def _rows(self) -> Iterator[pa.Table]:
         while True:
-            try:
-                rows = self._queue.get(timeout=_POLL_S)
-            except queue.Empty:
+            with self._changed:
+                while not (self._pieces or self._ended or self._cancelled):
+                    self._changed.wait()
                 if self._cancelled:
-                    raise _CancelledError from None
-                continue
-            if rows is None:
-                return
+                    raise _CancelledError
+                if not self._pieces:
+                    return
+                rows = self._pieces.popleft()
+                self._bytes -= rows.nbytes
+                self._changed.notify_all()
             yield rows
 
 
