@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.ingest.records import AVRO_SCHEMA, JSON_COLUMNS
 from benchmarks.measure import measure
 
-CASES = ("client", "lakesql", "plain")
+CASES = ("client", "reader", "lakesql", "plain")
 
 
 def job_settings(brokers: str, topic: str, form: str, workers: int) -> dict[str, str]:
@@ -60,8 +60,8 @@ def lakesql_case(arguments: argparse.Namespace) -> Callable[[], int]:
     return call
 
 
-def client_case(arguments: argparse.Namespace) -> Callable[[], int]:
-    """The client alone: the same tasks, in as many threads, and every batch is dropped."""
+def tasks_case(arguments: argparse.Namespace, read: Callable[[Any, Any, Any], int]) -> Callable[[], int]:
+    """The tasks of the plan, each read by `read(client, ranges, job)`, in as many threads; the records are dropped."""
     import duckdb
 
     from lakesql.ingest import assembly
@@ -74,9 +74,7 @@ def client_case(arguments: argparse.Namespace) -> Callable[[], int]:
 
             def work() -> None:
                 while tasks:
-                    ranges = tasks.pop().ranges
-                    for fetched in parts.client.read(ranges, one.reset, one.fetch_timeout_s):
-                        rows.append(fetched.batch.num_rows)
+                    rows.append(read(parts.client, tasks.pop().ranges, one))
 
             threads = [threading.Thread(target=work) for _ in range(arguments.workers)]
             for thread in threads:
@@ -86,6 +84,22 @@ def client_case(arguments: argparse.Namespace) -> Callable[[], int]:
         return sum(rows)
 
     return call
+
+
+def client_case(arguments: argparse.Namespace) -> Callable[[], int]:
+    """The library's consumer alone: every message's value is taken."""
+    from benchmarks.ingest.client import by_library
+
+    return tasks_case(arguments, lambda client, ranges, _: by_library(client, ranges, values=True))
+
+
+def reader_case(arguments: argparse.Namespace) -> Callable[[], int]:
+    """lakesql's reader on top of it: record batches."""
+
+    def read(client: Any, ranges: Any, one: Any) -> int:
+        return sum(fetched.batch.num_rows for fetched in client.read(ranges, one.reset, one.fetch_timeout_s))
+
+    return tasks_case(arguments, read)
 
 
 def plain_case(arguments: argparse.Namespace) -> Callable[[], int]:
@@ -102,7 +116,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--operation", default=None)
     arguments = parser.parse_args()
-    call = {"client": client_case, "lakesql": lakesql_case, "plain": plain_case}[arguments.case](arguments)
+    cases = {"client": client_case, "reader": reader_case, "lakesql": lakesql_case, "plain": plain_case}
+    call = cases[arguments.case](arguments)
     rows = list[int]()
     found = measure(lambda: rows.append(call()), 1)
     print(json.dumps({"case": arguments.case, "form": arguments.form, "records": rows[0], **found}))

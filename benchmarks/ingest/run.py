@@ -1,4 +1,4 @@
-"""`python -m benchmarks.ingest.run`: topics into Merge-on-Read tables, beside the client alone and a plain script.
+"""`python -m benchmarks.ingest.run`: topics into Merge-on-Read tables, beside the client alone, our reader alone and a plain script.
 
 Each case is a process of its own, round by round, every second round in reverse order; medians. The broker is the one of
 the tests (`make kafka`), or the one that --brokers names. The report goes to the terminal and to benchmarks/report/.
