@@ -118,6 +118,9 @@ def groups_of(ranges: Sequence[Range], cap: float) -> list[_Group]:
     found: list[_Group] = []
     for topic in sorted(by_topic):
         members = by_topic[topic]
+        if len(members) == 1:
+            found.append(_Group(members, members[0].weight))
+            continue
         total = sum(r.weight for r in members)
         found += [_Group(members, total)] if total < cap else _best_fit(members, cap)
     return found

@@ -5,7 +5,6 @@ with what the brokers have and what is stored: topics that appear and vanish, pa
 carried on. Every stored offset is in the plan (kafka-ingestion 2.2), and every record that will not be read is counted.
 """
 
-import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakesql.errors import IngestError
+from lakesql.ingest.collector import without_collector
 from lakesql.ingest.model import Bounds, Client, Job, PartitionState, Plan, Range, State, Topic, TopicPartition
 from lakesql.ingest.offsets import LEFT, Policy, Refused, Start, decide, is_new, policy_of
 from lakesql.ingest.packing import Packing, pack
@@ -43,14 +43,8 @@ PLAN = pa.schema(
 
 def plan_run(job: Job, client: Client, stored: State, now_ms: int) -> Plan:
     """The plan of one run. IngestError when there is nothing to read from, or when the reset rule `fail` says so."""
-    # Hundreds of thousands of small objects without cycles: collecting in between would double the time.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with without_collector():  # collecting among hundreds of thousands of small objects would double the time
         return _planned(job, client, stored, now_ms)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _planned(job: Job, client: Client, stored: State, now_ms: int) -> Plan:
