@@ -24,7 +24,7 @@ from lakesql.ingest.hudi_rows import Batch
 from lakesql.ingest.model import Committed, Decoded, Job, State, TopicPartition, WorkUnit
 from lakesql.ingest.spool import Spool, Waiting
 from lakesql.ingest.state import extras_of, state_of
-from lakesql.services import maintain
+from lakesql.services.maintenance import maintain
 from lakesql.storage import Storage, open_storage
 from lakesql.table.known_settings import make_utc
 from lakesql.table.state import PROPERTIES, TableState, load, load_head

@@ -12,22 +12,21 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from lakesql.advice import advise, reads_of
 from lakesql.errors import SQLError, Unsupported
 from lakesql.services import freshness
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import MAX_STALENESS, ON_STALE, Demand, LastRead
 from lakesql.sql.cursor import string_value
 from lakesql.sql.instance import UDF, Arguments, Free, Instance, Planner
-from lakesql.sql.kafka_functions import KAFKA_FUNCTIONS
 from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
-from lakesql.table import diff, inspect, read
+from lakesql.table import read
 from lakesql.table.names import quote
 from lakesql.table.state import TableState
 from lakesql.write.clock import system_clock
@@ -99,6 +98,8 @@ def _incremental(cursor: Connection, state: TableState, arguments: Arguments) ->
 
 
 def _diff(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    from lakesql.table import diff
+
     begin, end = map(_time, arguments)
     if begin is None:
         raise SQLError(f"hudi_diff({state.name}): a is NULL; give an instant, a timestamp, or 'earliest'.")
@@ -123,18 +124,35 @@ def _table_changes(cursor: Connection, state: TableState, arguments: Arguments) 
     return _incremental(cursor, state, (arguments[1], arguments[2], None, None))
 
 
-def _inspected(give: Callable[[TableState, Arguments], pa.Table]) -> Callable[[Connection, TableState, Arguments], str]:
+def _inspected(
+    give: Callable[[ModuleType, TableState, Arguments], pa.Table],
+) -> Callable[[Connection, TableState, Arguments], str]:
+    """`give` gets the module `table.inspect`."""
+
     def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+        from lakesql.table import inspect
+
         del cursor
-        return table_sql(give(state, arguments))
+        return table_sql(give(inspect, state, arguments))
 
     return plan
 
 
 def _advice(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    from lakesql.advice import advise, reads_of
+
     return table_sql(
         advise(cursor, state, reads_of(state.path, arguments[0]), measure=arguments[1] == "true").to_arrow()
     )
+
+
+def _kafka(name: str) -> Free:
+    def plan(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
+        from lakesql.sql.kafka_functions import PLANNERS
+
+        return PLANNERS[name](instance, table, arguments, transaction)
+
+    return Free(plan)
 
 
 def _later(name: str, advice: str) -> TableFunction:
@@ -170,13 +188,27 @@ _CHANGES = TableFunction(
     _incremental,
 )
 _TIMELINE = TableFunction(
-    "t, archived := false", ("archived",), _inspected(lambda s, a: inspect.timeline(s, a[0] == "true"))
+    "t, archived := false", ("archived",), _inspected(lambda inspect, s, a: inspect.timeline(s, a[0] == "true"))
 )
 _FILES = TableFunction(
     "t, as_of := NULL, partition := NULL",
     ("as_of", "partition"),
-    _inspected(lambda s, a: inspect.files(s, _time(a[0]), a[1])),
+    _inspected(lambda inspect, s, a: inspect.files(s, _time(a[0]), a[1])),
 )
+
+_BROKERS = ("brokers", "to_json(options)")
+_OF_BROKERS = "t, brokers := NULL, options := NULL, ingestion := NULL"
+_KAFKA = {
+    "kafka_offsets": (_OF_BROKERS, (*_BROKERS, "ingestion")),
+    "kafka_lag": (_OF_BROKERS, (*_BROKERS, "ingestion")),
+    "kafka_ingest_runs": ("t, ingestion := NULL", ("ingestion",)),
+    "kafka_quarantine": ("t, ingestion := NULL", ("ingestion",)),
+    "kafka_scan": (
+        "topic, brokers := NULL, options := NULL, format := 'raw', partition := NULL, start := 'earliest', "
+        "stop := 'latest', rows := 1000",
+        (*_BROKERS, "format", "partition", "start", "stop", "rows"),
+    ),
+}
 
 TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_scan": _SCAN,
@@ -194,15 +226,15 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_query_timeline": _TIMELINE,
     "hudi_files": _FILES,
     "hudi_filesystem_view": _FILES,
-    "hudi_partitions": TableFunction("t", (), _inspected(lambda s, _: inspect.partitions(s))),
-    "hudi_properties": TableFunction("t", (), _inspected(lambda s, _: inspect.properties(s))),
-    "hudi_schema": TableFunction("t", (), _inspected(lambda s, _: inspect.schema(s))),
-    "hudi_log_blocks": TableFunction("t", (), _inspected(lambda s, _: inspect.log_blocks(s))),
+    "hudi_partitions": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.partitions(s))),
+    "hudi_properties": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.properties(s))),
+    "hudi_schema": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.schema(s))),
+    "hudi_log_blocks": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.log_blocks(s))),
     "hudi_freshness": TableFunction("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
     "hudi_advice": TableFunction(
         "t, reads_per_write := NULL, measure := false", ("reads_per_write", "measure"), _advice
     ),
-    **{name: TableFunction(*definition) for name, definition in KAFKA_FUNCTIONS.items()},
+    **{name: TableFunction(*given, _kafka(name)) for name, given in _KAFKA.items()},
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }
 

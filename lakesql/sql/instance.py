@@ -16,19 +16,21 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pyarrow as pa
 
 from lakesql.errors import LakeError, SQLError, TableError
-from lakesql.services.freshness import LastRead
 from lakesql.storage import Storage, open_storage
 from lakesql.table import live
 from lakesql.table.known_settings import make_utc
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
 from lakesql.table.state import TableState, load
+
+if TYPE_CHECKING:
+    from lakesql.services.freshness import LastRead
 
 UDF = "lakesql_plan"
 SNAPSHOTS_MAX = 10_000
@@ -37,7 +39,7 @@ UNOWNED_MAX = 16
 """Plans of connections that are DuckDB's own: so many are taken to be still read."""
 
 Arguments = tuple[str | None, ...]
-Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], str | tuple[str, LastRead]]
+Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], "str | tuple[str, LastRead]"]
 """The SQL of a table function, and for a read of rows what kind of read it is."""
 
 
@@ -212,11 +214,11 @@ class Instance:
                 self._queries.popitem(last=False)
         return text
 
-    def _note(self, last: LastRead | None) -> None:
+    def _note(self, last: "LastRead | None") -> None:
         if last is not None:
             self.reads().append(last)
 
-    def reads(self) -> list[LastRead]:
+    def reads(self) -> "list[LastRead]":
         """What this thread has read since somebody cleared the list."""
         if not hasattr(self._thread, "reads"):
             self._thread.reads = []
