@@ -22,6 +22,7 @@ from lakesql.services.freshness import Freshness, demand, freshness, plan_read_o
 from lakesql.storage import Storage, open_storage
 from lakesql.table import live, state
 from lakesql.table.candidates import for_people
+from lakesql.table.clock import system_clock
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
@@ -29,7 +30,6 @@ from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
 from lakesql.write import WriteResult, create, retried, with_attempts, write
-from lakesql.write.clock import system_clock
 from lakesql.write.names_of_settings import RECONCILE
 from lakesql.write.settings import parse_settings
 

@@ -26,10 +26,10 @@ from lakesql.ingest.spool import Spool, Waiting
 from lakesql.ingest.state import extras_of, state_of
 from lakesql.services.maintenance import maintain
 from lakesql.storage import Storage, open_storage
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.known_settings import make_utc
 from lakesql.table.state import PROPERTIES, TableState, load, load_head
 from lakesql.write import WriteResult, retried, with_attempts, write
-from lakesql.write.clock import Clock, system_clock
 from lakesql.write.settings import SETTINGS, parse_settings
 
 SPOOL_DIR = "lakesql.spool.dir"

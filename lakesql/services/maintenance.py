@@ -21,8 +21,8 @@ from lakesql.services import (
     ttl,
 )
 from lakesql.storage import Storage
-from lakesql.write.clock import Clock, system_clock
-from lakesql.write.values import Parse
+from lakesql.table.clock import Clock, system_clock
+from lakesql.values import Parse
 
 SETTINGS: dict[str, Parse] = {
     **freshness.SETTINGS,

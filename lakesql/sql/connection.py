@@ -46,10 +46,10 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.damaged import damage
 from lakesql.table.interrupts import interrupts
 from lakesql.table.names import quote
-from lakesql.write.clock import Clock, system_clock
 
 if TYPE_CHECKING:
     from lakesql.handle import Table

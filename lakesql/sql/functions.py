@@ -27,9 +27,9 @@ from lakesql.sql.instance import UDF, Arguments, Free, Instance, Planner
 from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
 from lakesql.table import read
+from lakesql.table.clock import system_clock
 from lakesql.table.names import quote
 from lakesql.table.state import TableState
-from lakesql.write.clock import system_clock
 
 Connection = duckdb.DuckDBPyConnection
 

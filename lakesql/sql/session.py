@@ -13,7 +13,7 @@ from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.sql.instance import Instance, Owner
 from lakesql.sql.nodes import Name
 from lakesql.storage import open_storage
-from lakesql.write.clock import Clock, system_clock
+from lakesql.table.clock import Clock, system_clock
 
 if TYPE_CHECKING:
     from lakesql.ingest.progress import Progress

@@ -27,6 +27,7 @@ from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.table import deltas, read
+from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.state import TableState, load
@@ -34,7 +35,6 @@ from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
 from lakesql.write.buckets import require_agreement
 from lakesql.write.check import require_writable
-from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
 from lakesql.write.given import own_settings, tidy
 from lakesql.write.index import Index, index_of, of_table
