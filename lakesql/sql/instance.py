@@ -25,9 +25,10 @@ from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.storage import Storage, open_storage
 from lakesql.table import live
 from lakesql.table.known_settings import make_utc
+from lakesql.table.listing import look
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
-from lakesql.table.state import TableState, load
+from lakesql.table.state import TableState
 
 if TYPE_CHECKING:
     from lakesql.services.freshness import LastRead
@@ -114,11 +115,11 @@ class Instance:
                 self._snapshots.move_to_end(key)
                 return known
             storage = self._newest[path].storage if path in self._newest else open_storage(path)
-        found = load(storage)
+        found = look(storage)
         with self._lock:
             newest = self._newest.get(path)
             if newest is not None and newest == found:
-                found = newest
+                found = newest  # the storage may not be one that `look` remembers
             self._newest[path] = found
             # Another thread cannot have the same transaction, but a name and a path may lead here at once.
             found = self._snapshots.setdefault(key, found)

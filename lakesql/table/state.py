@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from lakesql.errors import FileGone, FormatError, TableError, Unsupported
+from lakesql.errors import FileGone, FormatError, LakeError, TableError, Unsupported
 from lakesql.format.avro import arrow_schema, avro_schema, without_meta_fields
 from lakesql.format.files import BaseFile, FileSlice, LogFile, base_files, file_slices, parse_data_file
 from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, decode_record
@@ -28,6 +28,7 @@ from lakesql.table.archive import Archived, read_archived
 from lakesql.table.promised import Promise, promise, require_files
 
 Decoded = TypeVar("Decoded")
+DataFile = BaseFile | LogFile
 
 HOODIE = ".hoodie"
 PROPERTIES = ".hoodie/hoodie.properties"
@@ -250,6 +251,13 @@ class TableState:
         TableError when a file that a commit names, and that no newer file stands in for, is gone, FormatError when a
         file is shorter than its commit says.
         """
+        return self._slices(as_of) if as_of is not None else list(self._newest_slices)
+
+    @cached_property
+    def _newest_slices(self) -> tuple[FileSlice, ...]:
+        return tuple(self._slices(None))
+
+    def _slices(self, as_of: str | None) -> list[FileSlice]:
         slices = file_slices(
             self.files,
             self.view_timeline,
@@ -278,7 +286,11 @@ class TableState:
         if not logs:
             promises = {path: group for path, group in promises.items() if ".log." not in path.rsplit("/", 1)[-1]}
         every = (one for group in promises.values() for one in group)
-        require_files(self.path, every, self.files, slices, replaced)
+        try:
+            require_files(self.path, every, self.files, slices, replaced)
+        except LakeError:
+            self.__dict__["is_broken"] = True
+            raise
 
     def promises(self, as_of: str | None, archived: bool = False) -> dict[str, list[Promise]]:
         """What the write stats of the commits up to `as_of` say, by path; with `archived` those of the archive too."""
@@ -298,6 +310,11 @@ class TableState:
             written = (instant.completed or "") if self.config.version >= 8 else ""
             for stats in self.commit(instant).partition_stats.values():
                 yield from (promise(instant.requested, written, stat) for stat in stats)
+
+    @cached_property
+    def is_broken(self) -> bool:
+        """Whether a plan has found that a file is missing or cut short."""
+        return False
 
     @cached_property
     def view_timeline(self) -> Timeline:
@@ -364,11 +381,20 @@ def read_config(storage: Storage) -> TableConfig:
 def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
     head = load_head(storage)
-    files = tuple(_data_files(storage))
+    return with_files(storage, head, tuple(_data_files(storage)), lambda: tuple(_data_files(storage)))
+
+
+def with_files(
+    storage: Storage, head: TableState, files: tuple[DataFile, ...], again: Callable[[], tuple[DataFile, ...]]
+) -> TableState:
+    """A look at the timeline with the files that were listed after it; `again` lists them once more.
+
+    FormatError for files without a timeline.
+    """
     if _unknown(head.timeline, files) and load_head(storage).timeline.start != head.timeline.start:
         # Instants were archived while the timeline was listed, and one of them may have been missed.
         head = load_head(storage)
-        files = tuple(_data_files(storage))
+        files = again()
     if files and not head.timeline.instants:
         # A writer announces itself before its first file, so a second look must find it.
         head = load_head(storage)
