@@ -28,6 +28,7 @@ from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
 from lakesql.table import read
 from lakesql.table.clock import system_clock
+from lakesql.table.lists import FUNCTION, paths_of
 from lakesql.table.names import quote
 from lakesql.table.state import TableState
 
@@ -262,6 +263,7 @@ def instance_of(con: Connection) -> Instance:
             kinds: list[Any] = ["VARCHAR", "VARCHAR", "VARCHAR[]", "BIGINT"]
             nulls: Any = "special"  # DuckDB 1.5 and 2 declare other types and both take the text
             con.create_function(UDF, udf, kinds, "VARCHAR", null_handling=nulls)
+            con.create_function(FUNCTION, paths_of, ["BIGINT"], "VARCHAR[]")
             _instances[instance.id] = instance
             _kept.append(udf)
             for name, path in _known_views(con):

@@ -26,6 +26,7 @@ from lakesql.storage import Storage, open_storage
 from lakesql.table import live
 from lakesql.table.known_settings import make_utc
 from lakesql.table.listing import look
+from lakesql.table.lists import FileList, by_number
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
 from lakesql.table.state import TableState
@@ -70,7 +71,9 @@ class Instance:
         self._lock = threading.RLock()
         self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()
         self._newest: dict[str, TableState] = {}
-        self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None]] = OrderedDict()
+        self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None, list[FileList]]] = (
+            OrderedDict()
+        )
         self._thread = threading.local()
         self._reading: weakref.WeakKeyDictionary[Owner, tuple[int, list[live.Held]]] = weakref.WeakKeyDictionary()
         self._unowned: deque[list[live.Held]] = deque(maxlen=UNOWNED_MAX)
@@ -198,7 +201,7 @@ class Instance:
             self._note(known[1])
             return known[0]
         planner = self._planners[function]
-        with ExitStack() as opened, live.noted() as held:
+        with ExitStack() as opened, live.noted() as held, by_number() as lists:
             if isinstance(planner, Free):
                 made: str | tuple[str, LastRead] = planner.plan(self, table, arguments, transaction)
             else:
@@ -210,7 +213,7 @@ class Instance:
         self._note(last)
         self._keep(transaction, held)
         with self._lock:
-            self._queries[key] = text, last
+            self._queries[key] = text, last, lists
             while len(self._queries) > QUERIES_MAX:
                 self._queries.popitem(last=False)
         return text

@@ -311,6 +311,17 @@ class TableState:
             for stats in self.commit(instant).partition_stats.values():
                 yield from (promise(instant.requested, written, stat) for stat in stats)
 
+    def kept(self, name: str, make: Callable[[], Decoded]) -> Decoded:
+        """What `make` gives, made once for this state."""
+        made = self._kept
+        if name not in made:
+            made[name] = make()
+        return cast(Decoded, made[name])
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        return {}
+
     @cached_property
     def is_broken(self) -> bool:
         """Whether a plan has found that a file is missing or cut short."""
