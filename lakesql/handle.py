@@ -26,6 +26,7 @@ from lakesql.table.clock import system_clock
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
+from lakesql.table.listing import look
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
@@ -71,7 +72,7 @@ class Table:
     @property
     def state(self) -> state.TableState:
         """The table as it is now, as a value that never changes."""
-        return state.load(self._storage)
+        return look(self._storage)
 
     @property
     def path(self) -> str:

@@ -71,6 +71,7 @@ class Instance:
         self._lock = threading.RLock()
         self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()
         self._newest: dict[str, TableState] = {}
+        self._storages: dict[str, Storage] = {}
         self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None, list[FileList]]] = (
             OrderedDict()
         )
@@ -117,8 +118,7 @@ class Instance:
             if known is not None:
                 self._snapshots.move_to_end(key)
                 return known
-            storage = self._newest[path].storage if path in self._newest else open_storage(path)
-        found = look(storage)
+        found = look(self.storage(path))
         with self._lock:
             newest = self._newest.get(path)
             if newest is not None and newest == found:
@@ -131,8 +131,10 @@ class Instance:
         return found
 
     def storage(self, table: str) -> Storage:
-        """The storage of a table by name or path."""
-        return open_storage(self.path_of(table) or _full_path(table))
+        """The storage of a table by name or path: always the same one, which `look` remembers what it has listed of."""
+        path = self.path_of(table) or _full_path(table)
+        with self._lock:
+            return self._storages.setdefault(path, open_storage(path))
 
     def forget(self) -> None:
         """Drop every state and query kept; they are looked up again when asked for."""
