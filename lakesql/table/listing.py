@@ -73,11 +73,17 @@ def look(storage: Storage) -> TableState:
         return files()
 
     state = with_files(storage, head, files(), again)
+    if folders is not None and known is not None and made:
+        state.grown_from(known.state, _differing(known.folders, made))
     if not storage.stamps([""])[0]:
         return state
     with _lock:
         _known[storage] = _Known(state, made)
     return state
+
+
+def _differing(before: Mapping[str, _Folder], now: Mapping[str, _Folder]) -> Iterable[str]:
+    return [name for name in before.keys() | now.keys() if before.get(name) is not now.get(name)]
 
 
 def _same_timeline(before: TableState, now: TableState) -> bool:

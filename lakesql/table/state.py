@@ -12,6 +12,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
@@ -25,6 +26,7 @@ from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, 
 from lakesql.format.timeline import WRITE_ACTIONS, Instant, Timeline
 from lakesql.storage import FileInfo, Storage
 from lakesql.table.archive import Archived, read_archived
+from lakesql.table.newest import Circumstances, Newest, Seed, grow
 from lakesql.table.promised import Promise, promise, require_files
 
 Decoded = TypeVar("Decoded")
@@ -251,23 +253,46 @@ class TableState:
         TableError when a file that a commit names, and that no newer file stands in for, is gone, FormatError when a
         file is shorter than its commit says.
         """
-        return self._slices(as_of) if as_of is not None else list(self._newest_slices)
+        if as_of is None:
+            return list(self._flat)
+        slices = self._sorted(self.files, as_of)
+        self._require_files(slices, as_of)
+        return slices
 
-    @cached_property
-    def _newest_slices(self) -> tuple[FileSlice, ...]:
-        return tuple(self._slices(None))
-
-    def _slices(self, as_of: str | None) -> list[FileSlice]:
-        slices = file_slices(
-            self.files,
+    def _sorted(self, files: Iterable[DataFile], as_of: str | None) -> list[FileSlice]:
+        return file_slices(
+            files,
             self.view_timeline,
             version=self.config.version,
             as_of=as_of,
             replaced=self.replaced(as_of),
             pending_compactions=self.pending_compactions,
         )
-        self._require_files(slices, as_of)
-        return slices
+
+    @cached_property
+    def _flat(self) -> tuple[FileSlice, ...]:
+        return self._newest.flat()
+
+    @cached_property
+    def _newest(self) -> Newest:
+        writes = self.timeline.completed_writes()
+        instants = frozenset(i.requested for i in writes)
+        under = Circumstances(self.path, self.timeline.start, instants, self.replaced(), dict(self.pending_compactions))
+        with self._breaking():
+            return grow(under, self._seed, self.files, writes, lambda f: self._sorted(f, None), self._promised_by)
+
+    @cached_property
+    def _seed(self) -> Seed | None:
+        return None
+
+    def grown_from(self, before: "TableState", listed: Iterable[str]) -> "TableState":
+        """This state, told that it follows on `before`, with only these folders listed anew."""
+        newest, seed = before.__dict__.get("_newest"), before._seed
+        if newest is not None:
+            self.__dict__["_seed"] = Seed(newest, frozenset(listed))
+        elif seed is not None:
+            self.__dict__["_seed"] = Seed(seed.newest, seed.listed | frozenset(listed))
+        return self
 
     def base_files(self, as_of: str | None = None) -> list[BaseFile]:
         """The newest committed base file of each live file group: what a read-optimized query reads.
@@ -286,8 +311,13 @@ class TableState:
         if not logs:
             promises = {path: group for path, group in promises.items() if ".log." not in path.rsplit("/", 1)[-1]}
         every = (one for group in promises.values() for one in group)
-        try:
+        with self._breaking():
             require_files(self.path, every, self.files, slices, replaced)
+
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        try:
+            yield
         except LakeError:
             self.__dict__["is_broken"] = True
             raise
