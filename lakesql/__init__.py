@@ -2,9 +2,12 @@
 
 `connect()` gives a DuckDB connection that reads and writes Hudi tables in SQL, `register(con)` teaches a DuckDB
 connection of yours to read them, `open_table` and `create_table` work without SQL text.
+
+Names are loaded at their first use, so that a program pays for what it needs.
 """
 
-from importlib.metadata import version as _version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lakesql.errors import (
     CommitConflict,
@@ -16,14 +19,28 @@ from lakesql.errors import (
     TableError,
     Unsupported,
 )
-from lakesql.handle import Table, create_table, open_table
-from lakesql.ingest.decode_python import register_decoder
-from lakesql.sql.connection import Connection, connect
-from lakesql.sql.functions import register
-from lakesql.table.mergers import register_merger
-from lakesql.write import WriteResult
 
-__version__ = _version("lakesql")
+if TYPE_CHECKING:
+    from lakesql.handle import Table, create_table, open_table
+    from lakesql.ingest.decode_python import register_decoder
+    from lakesql.sql.connection import Connection, connect
+    from lakesql.sql.functions import register
+    from lakesql.table.mergers import register_merger
+    from lakesql.write import WriteResult
+
+    __version__: str
+
+_LATER = {
+    "Connection": "lakesql.sql.connection",
+    "Table": "lakesql.handle",
+    "WriteResult": "lakesql.write",
+    "connect": "lakesql.sql.connection",
+    "create_table": "lakesql.handle",
+    "open_table": "lakesql.handle",
+    "register": "lakesql.sql.functions",
+    "register_decoder": "lakesql.ingest.decode_python",
+    "register_merger": "lakesql.table.mergers",
+}
 
 __all__ = [
     "CommitConflict",
@@ -45,3 +62,20 @@ __all__ = [
     "register_decoder",
     "register_merger",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("lakesql")
+    elif name in _LATER:
+        value = getattr(import_module(_LATER[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

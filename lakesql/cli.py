@@ -1,7 +1,8 @@
 """The command line: `lakesql` is the shell, `lakesql -c "SQL"` runs statements and ends, `lakesql run FILE` a script.
 
 Results go to standard output, errors to standard error as our text without a traceback; the exit code is 1 after an
-error, 130 after Ctrl-C. A first word that is no command is the database: `lakesql lake.duckdb`.
+error, 130 after Ctrl-C. A first word that is no command is the database: `lakesql lake.duckdb`. What a command needs it
+imports itself: `lakesql -c "SELECT 1"` would else spend its time on loading all the others.
 """
 
 import os
@@ -16,29 +17,13 @@ from typing import Annotated, Any
 
 import duckdb
 import typer
-from rich.console import Console
-from rich.progress import Progress
 from typer.core import TyperGroup
 
-from lakesql.advice import calibration
-from lakesql.advice.calibrate import calibrate as measure_machine
-from lakesql.demo import main as demo_main
 from lakesql.errors import LakeError
-from lakesql.handle import open_table
 from lakesql.ingest_command import ingest
-from lakesql.procedures.doctor import NOTE, examine
-from lakesql.services import clustering
-from lakesql.services.adaptive_settings import BUDGET, PERIOD, READ_AMPLIFICATION, STALENESS
-from lakesql.services.clean_settings import RETAINED_COMMITS
-from lakesql.services.cleaning import clean, preview
-from lakesql.services.compaction_plan import ADAPTIVE
-from lakesql.services.spelling import require_all_known
-from lakesql.shell import batch, interactive, new_shell, read_script
+from lakesql.shell import batch, new_shell, read_script
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection, connect
-from lakesql.storage import open_storage
-from lakesql.table.known_settings import make_utc
-from lakesql.table.state import load
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
@@ -134,6 +119,8 @@ def sql_command(
         if command:
             _require(all(batch(shell, text) for text in command))
         elif sys.stdin.isatty():
+            from lakesql.terminal import interactive
+
             interactive(shell)
         else:
             _require(batch(shell, sys.stdin.read()))
@@ -197,6 +184,8 @@ def _connected(database: str, warehouse: str | None, read_only: bool) -> Iterato
 @app.command()
 def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]) -> None:
     """What is in a table: type, keys, columns, instants, sizes."""
+    from lakesql.handle import open_table
+
     table = open_table(path)
     state = table.state
     config = state.config
@@ -232,6 +221,11 @@ def clean_command(
     set_: Settings = None,
 ) -> None:
     """Remove files that no retained state of a table needs."""
+    from lakesql.services.clean_settings import RETAINED_COMMITS
+    from lakesql.services.cleaning import clean, preview
+    from lakesql.storage import open_storage
+    from lakesql.table.state import load
+
     storage = open_storage(path)
     given = _settings(set_) | ({} if retain_commits is None else {RETAINED_COMMITS: str(retain_commits)})
 
@@ -253,6 +247,8 @@ def clean_command(
 
 def _settings(given: list[str] | None) -> dict[str, str]:
     """The settings of `--set`; LakeError for one that is not KEY=VALUE, or misspelt."""
+    from lakesql.services.spelling import require_all_known
+
     wrong = next((text for text in given or () if "=" not in text), None)
     if wrong is not None:
         raise LakeError(f"--set {wrong}: write KEY=VALUE.")
@@ -268,6 +264,8 @@ def archive_command(
     set_: Settings = None,
 ) -> None:
     """Move old instants of a table from its active timeline to the archive, when there are too many."""
+    from lakesql.handle import open_table
+
     table, settings = open_table(path), _settings(set_)
 
     def work() -> str:
@@ -280,6 +278,10 @@ def archive_command(
 @app.command()
 def doctor(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]) -> None:
     """What is wrong with a table, with the command that mends it; exit code 1 for errors and warnings."""
+    from lakesql.procedures.doctor import NOTE, examine
+    from lakesql.storage import open_storage
+    from lakesql.table.known_settings import make_utc
+
     with duckdb.connect(":memory:") as con:
         make_utc(con)
         findings = examine(con, open_storage(path))
@@ -309,6 +311,10 @@ def compact(
     set_: Settings = None,
 ) -> None:
     """Fold the logs of a table into its base files, beside its writers, who need not wait."""
+    from lakesql.handle import open_table
+    from lakesql.services.adaptive_settings import BUDGET, PERIOD, READ_AMPLIFICATION, STALENESS
+    from lakesql.services.compaction_plan import ADAPTIVE
+
     wanted = {READ_AMPLIFICATION: target_read_amplification, STALENESS: target_staleness, BUDGET: budget}
     targets = {name: str(value) for name, value in wanted.items() if value is not None}
     if targets and not adaptive:
@@ -354,6 +360,9 @@ def cluster(
     set_: Settings = None,
 ) -> None:
     """Make few sorted file groups of many small ones, once or from time to time beside the writers."""
+    from lakesql.handle import open_table
+    from lakesql.services import clustering
+
     table = open_table(path)
     columns = [name.strip() for name in order.split(",") if name.strip()]
     settings: dict[str, Any] = _settings(set_)
@@ -387,6 +396,8 @@ def advise(
     ] = False,
 ) -> None:
     """Whether a table should be Copy-on-Write or Merge-on-Read, from its own commits."""
+    from lakesql.handle import open_table
+
     if path is None and not calibrate:
         raise LakeError("advise: give the folder of a Hudi table, or --calibrate, or both.")
     table = None if path is None else open_table(path)
@@ -398,6 +409,12 @@ def advise(
 
 def _calibrate() -> None:
     """Measure this machine with a progress bar, and keep the record."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from lakesql.advice import calibration
+    from lakesql.advice.calibrate import calibrate as measure_machine
+
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("Writing and reading tables", total=1.0)
         record = measure_machine(progress=lambda part: bar.update(task, completed=part))
@@ -412,6 +429,8 @@ def demo(
     ] = None,
 ) -> None:
     """Merge a batch with late data and deletes into tables that Apache Hudi wrote, and show every read."""
+    from lakesql.demo import main as demo_main
+
     demo_main(folder)
 
 

@@ -24,7 +24,7 @@ from lakesql.errors import LakeError
 from lakesql.format.timeline import instant_millis
 from lakesql.handle import open_table
 from lakesql.sql.connection import Connection
-from lakesql.write.clock import Clock, system_clock
+from lakesql.table.clock import Clock, system_clock
 
 HUDI_RS = importlib.import_module("hudi") if importlib.util.find_spec("hudi") else None  # the extra [demo]
 KINDS = ("cow", "mor")

@@ -3,6 +3,7 @@
 A handle looks at the storage again for every call, so it always answers from the newest completed instant. Rows go in
 as anything with an Arrow stream (`__arrow_c_stream__`: pyarrow, pandas, polars, DuckDB relations, readers) and come
 out as Arrow record batches. Each handle has a DuckDB connection of its own (`config` goes to it, e.g. memory_limit).
+Table services are imported by the methods that run them, so that a program which only reads does not load them.
 """
 
 import os
@@ -10,39 +11,37 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
-from lakesql.advice import Advice, advise
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
-from lakesql.services import clustering, compaction, log_compaction, maintain, savepoint, ttl
 from lakesql.services.adaptive_reads import note_read
-from lakesql.services.archiving import archive
-from lakesql.services.cleaning import Cleaned, clean
-from lakesql.services.clustering import ClusteringResult
-from lakesql.services.compaction_files import Progress
-from lakesql.services.compaction_plan import STRATEGY
-from lakesql.services.compaction_result import CompactionResult
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
-from lakesql.services.partitions import named
-from lakesql.services.restore import Restored, restore
-from lakesql.services.rollback import RolledBack, rollback
-from lakesql.services.spelling import require_all_known
 from lakesql.storage import Storage, open_storage
-from lakesql.table import inspect, live, state
+from lakesql.table import live, state
 from lakesql.table.candidates import for_people
+from lakesql.table.clock import system_clock
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
+from lakesql.table.listing import look
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
 from lakesql.write import WriteResult, create, retried, with_attempts, write
-from lakesql.write.clock import system_clock
 from lakesql.write.names_of_settings import RECONCILE
 from lakesql.write.settings import parse_settings
+
+if TYPE_CHECKING:
+    from lakesql.advice import Advice
+    from lakesql.services.cleaning import Cleaned
+    from lakesql.services.clustering import ClusteringResult
+    from lakesql.services.compaction_files import Progress
+    from lakesql.services.compaction_result import CompactionResult
+    from lakesql.services.restore import Restored
+    from lakesql.services.rollback import RolledBack
 
 _IN_A_CONDITION = (
     duckdb.ParserException,
@@ -73,7 +72,7 @@ class Table:
     @property
     def state(self) -> state.TableState:
         """The table as it is now, as a value that never changes."""
-        return state.load(self._storage)
+        return look(self._storage)
 
     @property
     def path(self) -> str:
@@ -232,6 +231,8 @@ class Table:
                 cur.execute(f"DESCRIBE {rows}").fetchall()
                 return write(cur, now, rows, operation="delete", settings=settings, reads_table=True)
 
+        from lakesql.services.spelling import require_all_known
+
         require_all_known(settings)
         limits = parse_settings(settings)
         with live.kept():
@@ -239,6 +240,8 @@ class Table:
         return self._maintained(result, settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
+        from lakesql.services.spelling import require_all_known
+
         require_all_known(settings)
         cur = self._con.cursor()
         now = self.state
@@ -250,6 +253,8 @@ class Table:
 
     def _maintained(self, result: WriteResult, settings: Mapping[str, str]) -> WriteResult:
         """Run the services that are due after a write; what they did is in the notes."""
+        from lakesql.services.maintenance import maintain
+
         if result.instant is None:
             return result
         cur = self._con.cursor()
@@ -263,12 +268,15 @@ class Table:
         strategy: str | None = None,
         partitions: Sequence[str] | None = None,
         **settings: str,
-    ) -> list[ClusteringResult]:
+    ) -> "list[ClusteringResult]":
         """Make few file groups of many small ones, sorted by the columns `order`; the rows stay the same.
 
         `strategy`: 'linear', 'z-order' or 'hilbert'; `partitions`: plan for these partition paths alone; `settings` have
         Hudi's names. Plans a clustering and runs it, and what else is pending. [] when there is nothing to do.
         """
+        from lakesql.services import clustering
+        from lakesql.services.partitions import named
+
         if not isinstance(order, list | tuple) or not all(isinstance(name, str) for name in order):
             raise SQLError(f"{self.path}: order={order!r}: give a list of columns.")
         given = {clustering.SORT_COLUMNS: ",".join(order)} if order else {}
@@ -280,6 +288,8 @@ class Table:
 
     def expire_partitions(self, **settings: str) -> tuple[str, ...]:
         """Drop the partitions whose time is over (`hoodie.partition.ttl.*`); their paths."""
+        from lakesql.services import ttl
+
         cur = self._con.cursor()
         make_utc(cur)
         return ttl.run(cur, self._storage, self._with_own(settings))[0]
@@ -289,16 +299,20 @@ class Table:
         [lag] = freshness(self.state, system_clock())
         return lag
 
-    def clean(self, **settings: str) -> list[Cleaned]:
+    def clean(self, **settings: str) -> "list[Cleaned]":
         """Remove files that no retained state needs, and finish cleans that were interrupted; what was done.
 
         `settings` as of every write, e.g. `**{"hoodie.clean.commits.retained": "2"}`. Raises CommitConflict when
         another clean or another engine is at work.
         """
+        from lakesql.services.cleaning import clean
+
         return clean(self._storage, self._with_own(settings))
 
     def archive(self, **settings: str) -> list[str]:
         """Move old instants to the archive when the active timeline is too long; those moved, oldest first."""
+        from lakesql.services.archiving import archive
+
         return archive(self._storage, self._with_own(settings))
 
     def compact(
@@ -310,9 +324,9 @@ class Table:
         partitions: Sequence[str] | None = None,
         logs: bool = False,
         strategy: str | None = None,
-        progress: Progress | None = None,
+        progress: "Progress | None" = None,
         **settings: str,
-    ) -> CompactionResult:
+    ) -> "CompactionResult":
         """Fold the logs of a Merge-on-Read table into new base files: run what is pending, then plan and run the rest.
 
         `run=False` only leaves a plan, `schedule=False` only runs pending ones, `instant` only that one. `partitions`:
@@ -321,6 +335,9 @@ class Table:
         that names the trigger (`hoodie.compact.inline.max.delta.commits`, ...) is asked first. Raises TableError for Copy-on-Write
         tables and instants that are not pending, CommitConflict when another compaction is at work.
         """
+        from lakesql.services import compaction, log_compaction
+        from lakesql.services.compaction_plan import STRATEGY
+
         cur = self._con.cursor()
         make_utc(cur)
         chosen = self._with_own(settings)
@@ -337,53 +354,73 @@ class Table:
                 return compaction.schedule(storage, chosen, partitions=partitions, only_due=due)
             return compaction.compact(cur, storage, chosen, partitions=partitions, only_due=due, progress=progress)
 
-    def rollback(self, instant: str | None = None, **settings: str) -> RolledBack:
+    def rollback(self, instant: str | None = None, **settings: str) -> "RolledBack":
         """Take the newest completed write back; with `instant` that one, which must be the newest.
 
         TableError with the reason when rows would be lost, or a later write builds upon it; nothing was changed then.
         """
+        from lakesql.services.rollback import rollback
+
         return rollback(self._storage, self._with_own(settings), instant)
 
     def savepoint(self, instant: str | None = None, user: str = "", comments: str = "", **settings: str) -> str:
         """Keep the table as of a completed write (the newest one) against cleaning and archiving; its instant."""
+        from lakesql.services import savepoint
+
         return savepoint.create(self._storage, self._with_own(settings), instant, user, comments)
 
     def savepoints(self) -> pa.Table:
         """One row per savepoint, newest first."""
+        from lakesql.services import savepoint
+
         return pa.Table.from_pylist(savepoint.listed(self._storage), schema=savepoint.COLUMNS)
 
     def delete_savepoint(self, instant: str | None = None, **settings: str) -> str:
         """Give a savepoint up (the newest one); its instant."""
+        from lakesql.services import savepoint
+
         return savepoint.delete(self._storage, self._with_own(settings), instant)
 
-    def restore(self, savepoint: str | None = None, **settings: str) -> Restored:
+    def restore(self, savepoint: str | None = None, **settings: str) -> "Restored":
         """Make the table what it was at a savepoint (the newest one); every write after it is gone for good."""
+        from lakesql.services.restore import restore
+
         return restore(self._storage, self._with_own(settings), savepoint)
 
     def _with_own(self, settings: Mapping[str, str]) -> dict[str, str]:
+        from lakesql.services.spelling import require_all_known
+
         require_all_known(settings)
         return {**self.state.config.properties, **settings}
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""
+        from lakesql.table import inspect
+
         return inspect.timeline(self.state, archived)
 
     def history(self) -> pa.Table:
         """The timeline with its archived part, newest first."""
+        from lakesql.table import inspect
+
         return inspect.timeline(self.state, True).sort_by([("instant", "descending")])
 
-    def advise(self, reads_per_write: float | None = None, measure: bool = False) -> Advice:
+    def advise(self, reads_per_write: float | None = None, measure: bool = False) -> "Advice":
         """Copy-on-Write or Merge-on-Read for this table, from its own commits; print it, or take `.to_arrow()`.
 
         `reads_per_write`: snapshot reads of the whole table per commit; without it the break-even is stated.
         `measure`: correct the prices by running copies of this table's file groups as both types (docs/advice.md).
         """
+        from lakesql.advice import advise
+
         cur = self._con.cursor()
         make_utc(cur)
         return advise(cur, self.state, reads_per_write, measure=measure)
 
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""
+        from lakesql.table import inspect
+
         return inspect.files(self.state, as_of)
 
 

@@ -3,6 +3,7 @@
 Exit codes: 0 every partition reached its end or a limit, 3 some partition failed, 4 another run holds the lock, 5 the
 configuration is wrong, 6 too many bad records, 7 another run was faster at the commit. Of several job files all run; the
 first code that is not 0 counts. Lines go to standard output, one for each event; errors to standard error.
+What runs an ingestion is loaded when one runs: the command line is told about this command at every start.
 """
 
 import json
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,16 +26,16 @@ from lakesql.errors import (
     SQLError,
     TooManyBadRecords,
 )  # fmt: skip
-from lakesql.ingest.front import INTO, Work
-from lakesql.ingest.metrics import Metrics
-from lakesql.ingest.model import Committed, Plan, Report, TopicPartition
-from lakesql.ingest.openmetrics import openmetrics
-from lakesql.ingest.progress import Bar, Lines, Progress
-from lakesql.ingest.report import plan_events, plan_lines
+from lakesql.ingest.progress import Bar, Lines
 from lakesql.ingest.secrets import hide, secrets_of, without_secrets
 from lakesql.sql.connection import Connection, connect
 from lakesql.storage import open_storage
 from lakesql.upkeep import keep, seconds_of
+
+if TYPE_CHECKING:
+    from lakesql.ingest.front import Work
+    from lakesql.ingest.model import Committed, Plan, Report, TopicPartition
+    from lakesql.ingest.progress import Progress
 
 CODES: tuple[tuple[type[LakeError], int], ...] = (
     (IngestionRunning, 4),
@@ -101,6 +102,8 @@ def _pause(text: str) -> float:
 
 def _changed(given: Sequence[str], into: str | None) -> dict[str, str]:
     """The settings of the command line. JobError for what is no setting."""
+    from lakesql.ingest.front import INTO
+
     settings = {}
     for one in given:
         key, sign, value = one.partition("=")
@@ -159,12 +162,17 @@ class _Command:
             return self._show(con.plan_of(work))
         return self._run(con, work)
 
-    def _show(self, plan: Plan) -> int:
+    def _show(self, plan: "Plan") -> int:
+        from lakesql.ingest.report import plan_events, plan_lines
+
         for line in plan_events(plan) if self._json else plan_lines(plan):
             self.line(line)
         return 3 if any(one.error for one in plan.ranges) else 0
 
-    def _run(self, con: Connection, work: Work) -> int:
+    def _run(self, con: Connection, work: "Work") -> int:
+        from lakesql.ingest.metrics import Metrics
+        from lakesql.ingest.openmetrics import openmetrics
+
         numbers = Metrics(work.job.name)
         with self._progress() as progress:
             report = con.run_ingestion(work, progress, numbers)
@@ -176,7 +184,7 @@ class _Command:
         return report.exit_code
 
     @contextmanager
-    def _progress(self) -> Iterator[Progress]:
+    def _progress(self) -> Iterator["Progress"]:
         lines = Lines(self.line, self._json)
         if self._json or not (sys.stdout.isatty() and sys.stderr.isatty()):
             yield lines
@@ -210,20 +218,20 @@ class _LinesAndBar:
     def __init__(self, lines: Lines, bar: Bar) -> None:
         self._lines, self._bar = lines, bar
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: "Plan") -> None:
         self._lines.planned(plan)
         self._bar.planned(plan)
 
-    def moved(self, at: TopicPartition, offset: int, records: int, size: int) -> None:
+    def moved(self, at: "TopicPartition", offset: int, records: int, size: int) -> None:
         self._bar.moved(at, offset, records, size)
 
     def committing(self, target: str) -> None:
         self._bar.committing(target)
 
-    def committed(self, target: str, done: Committed) -> None:
+    def committed(self, target: str, done: "Committed") -> None:
         self._bar.committed(target, done)
 
-    def finished(self, report: Report) -> None:
+    def finished(self, report: "Report") -> None:
         self._lines.finished(report)
         self._bar.finished(report)
 

@@ -20,7 +20,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ class FileInfo:
 
 
 class Storage(ABC):
-    """The one protocol of the package; `requests` counts the calls by kind: read, list, put, delete."""
+    """The one protocol of the package; `requests` counts the calls by kind: read, list, stamp, put, delete."""
 
     uri: str
     """Absolute path (or name) of the root, without a trailing slash."""
@@ -61,6 +61,13 @@ class Storage(ABC):
     @abstractmethod
     def list(self, folder: str) -> tuple[list[FileInfo], list[str]]:
         """Files directly in `folder` and the names of its sub-folders, both sorted; a missing folder is empty."""
+
+    def stamps(self, folders: Sequence[str]) -> Sequence[int | None]:
+        """Of each folder a number that changes whenever a name in it appears or goes; None where nobody can tell.
+
+        Where it is a time, it is one in nanoseconds since the epoch.
+        """
+        return [None] * len(folders)
 
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
@@ -225,6 +232,10 @@ class LocalStorage(Storage):
                         info = FileInfo(prefix + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
                         files.append(info)
         return sorted(files, key=lambda info: info.path), sorted(folders)
+
+    def stamps(self, folders: Sequence[str]) -> Sequence[int | None]:
+        self.requests["stamp"] += len(folders)
+        return [_modified_ns(f"{self.uri}/{folder}") for folder in folders]
 
     def put(self, path: str, data: bytes) -> None:
         self.requests["put"] += 1
@@ -400,6 +411,13 @@ class MemoryStorage(Storage):
 
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
+
+
+def _modified_ns(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116  a Path costs more than the call
+    except OSError:
+        return None
 
 
 def _checked(path: str, uri: str) -> str:

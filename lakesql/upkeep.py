@@ -13,7 +13,7 @@ from collections.abc import Callable
 import duckdb
 
 from lakesql.errors import CommitConflict, FileGone, LakeError
-from lakesql.write.values import duration
+from lakesql.values import duration
 
 WAIT_S = 5.0
 ONCE_WAITS = 12

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from lakesql.advice.costs import NO_LOGS, Logs, Row, Spread
 from lakesql.advice.facts import row_of
-from lakesql.services import maintain
 from lakesql.services.compaction import compact
+from lakesql.services.maintenance import maintain
 from lakesql.storage import open_storage
 from lakesql.table.known_settings import make_utc
 from lakesql.table.read import plan, to_sql

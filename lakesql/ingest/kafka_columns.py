@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakesql.ingest.model import RAW, TIME_MAX_MS
 
-_KINDS = pa.array(["create", "log_append"], pa.string())
+_KINDS = ("create", "log_append")
 _HEADERS = RAW.field("_headers").type
 
 
@@ -36,7 +36,9 @@ def raw_batch(
             pa.array(partitions),
             pa.array(offsets),
             pa.array(np.ascontiguousarray(times[:, 1]), mask=unknown).cast(RAW.field("_timestamp").type),
-            pa.DictionaryArray.from_arrays(pa.array((times[:, 0] - 1).astype(np.int8), mask=unknown), _KINDS),
+            pa.DictionaryArray.from_arrays(
+                pa.array((times[:, 0] - 1).astype(np.int8), mask=unknown), pa.array(_KINDS, pa.string())
+            ),
             pa.array(list(map(Message.key, messages)), pa.binary()),
             _headers(list(map(Message.headers, messages))),
             pa.array(list(map(Message.value, messages)), pa.binary()),

@@ -23,7 +23,7 @@ from lakesql.ingest.setting_values import (
     words,
     zone,
 )
-from lakesql.write.values import Parse, flag, one_of, size
+from lakesql.values import Parse, flag, one_of, size
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from lakesql.write.values import duration, one_of
+from lakesql.values import duration, one_of
 
 UNITS_S = {
     "NANOSECONDS": 1e-9,

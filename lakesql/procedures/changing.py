@@ -4,7 +4,7 @@ services that are due afterwards."""
 from collections.abc import Callable, Mapping
 
 from lakesql.procedures.declare import Call
-from lakesql.services import maintain
+from lakesql.services.maintenance import maintain
 from lakesql.storage import Storage
 from lakesql.table.state import TableState, load
 from lakesql.write import WriteResult, retried

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from lakesql.errors import SQLError
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.state import TableState, load
-from lakesql.write.clock import Clock, system_clock
 
 REQUIRED = object()
 """The default of a parameter that must be given."""

@@ -20,12 +20,12 @@ from lakesql.procedures.repair import has_metafile
 from lakesql.procedures.shape import counted, zone_of
 from lakesql.storage import Storage, open_storage
 from lakesql.table import keys, read
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.keys import record_key_sql
 from lakesql.table.logs import committed_blocks
 from lakesql.table.names import literal
 from lakesql.table.promised import require_files
 from lakesql.table.state import TableState, load
-from lakesql.write.clock import Clock, system_clock
 from lakesql.write.metadata_table import listed
 from lakesql.write.undo import FOREIGN_DEAD_MS, newest_trace_ms
 

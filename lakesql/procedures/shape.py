@@ -16,9 +16,9 @@ from lakesql.errors import SQLError, TableError
 from lakesql.format.metadata import CommitMetadata
 from lakesql.format.timeline import WRITE_ACTIONS, Instant, normalise_instant
 from lakesql.procedures.declare import FILTER, LIMIT, Call, Parameter, Procedure, Rows
+from lakesql.table.clock import timeline_zone
 from lakesql.table.names import quote
 from lakesql.table.state import TableState
-from lakesql.write.clock import timeline_zone
 
 _ROWS = "__lakesql_rows"
 

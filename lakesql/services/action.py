@@ -16,10 +16,10 @@ import duckdb
 from lakesql.errors import CommitConflict, LakeError, TableError
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant, Timeline, instant_file_name
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, draw, timeline_zone
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.check import require_writable
-from lakesql.write.clock import Clock, draw, timeline_zone
 from lakesql.write.index import of_table
 from lakesql.write.retry import locked
 from lakesql.write.settings import WriteConfig, parse_settings

@@ -18,8 +18,8 @@ from lakesql.services.adaptive_settings import NOTE, OFF, AdaptiveConfig, parse_
 from lakesql.services.adaptive_words import decision_text
 from lakesql.services.freshness import lag_text
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, timeline_zone
 from lakesql.table.state import TableState, load
-from lakesql.write.clock import Clock, timeline_zone
 from lakesql.write.settings import parse_settings
 
 _POLL_S = 0.5

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lakesql.services.adaptive_model import Target
 from lakesql.services.freshness import parse_span
-from lakesql.write.values import Parse, flag, parsed
+from lakesql.values import Parse, flag, parsed
 
 OFF, NOTE = "off", "note"
 PREFIX = "lakesql.compaction."

@@ -31,10 +31,10 @@ from lakesql.services.clean_settings import VERSIONS, parse_clean
 from lakesql.services.history import append_history, append_log
 from lakesql.storage import Storage
 from lakesql.table.archive import read_archived
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.state import TableState, load_head
-from lakesql.write.clock import Clock, system_clock
+from lakesql.values import Parse, flag, parsed, size
 from lakesql.write.transaction import temporary_folder
-from lakesql.write.values import Parse, flag, parsed, size
 
 SERVICE = "archive"
 _BESIDE = ("clean", "rollback")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakesql.write.values import Parse, aliased, duration, flag, parsed, size
+from lakesql.values import Parse, aliased, duration, flag, parsed, size
 
 COMMITS, HOURS, VERSIONS = "KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"
 POLICY, RETAINED_COMMITS = "hoodie.clean.policy", "hoodie.clean.commits.retained"

@@ -21,10 +21,10 @@ from lakesql.services.clean_plan import Removal, earliest_retained, newest_write
 from lakesql.services.clean_settings import SETTINGS, VERSIONS, CleanConfig, parse_clean
 from lakesql.storage import Storage
 from lakesql.table import live
+from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.retained import EARLIEST, savepoints
 from lakesql.table.state import TableState, load_head
 from lakesql.write import commit
-from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.retry import locked
 from lakesql.write.settings import parse_settings
 from lakesql.write.transaction import Transaction

@@ -54,17 +54,17 @@ from lakesql.services.clustering_write import Work, write_group
 from lakesql.services.curves import LINEAR, MAX_COLUMNS, sortable
 from lakesql.storage import Storage
 from lakesql.table import read
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import known_settings
 from lakesql.table.state import TableState, load
+from lakesql.values import Parse, parsed
 from lakesql.write import commit, new_file_id
-from lakesql.write.clock import Clock, system_clock
 from lakesql.write.index import is_bucketed
 from lakesql.write.pending import CLUSTERING, roll_back
 from lakesql.write.settings import WriteConfig
 from lakesql.write.undo import is_clustering
-from lakesql.write.values import Parse, parsed
 
 __all__ = [
     "LAYOUT",

@@ -15,7 +15,7 @@ from typing import Any
 from lakesql.errors import Unsupported
 from lakesql.format.files import FileSlice
 from lakesql.services.curves import DIRECT, HILBERT, LINEAR, SAMPLE, Z_ORDER
-from lakesql.write.values import Parse, flag, size, whole
+from lakesql.values import Parse, flag, size, whole
 
 PLAN_CLASS = "org.apache.hudi.client.clustering.plan.strategy.SparkSizeBasedClusteringPlanStrategy"
 EXECUTION_CLASS = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"

@@ -126,6 +126,7 @@ def _write_file(work: Work, partition: str, rows: _Rows, count: int) -> WriteSta
         avro=with_meta_fields(work.state.avro),
         inserts=count,
         settings=work.settings,
+        key_fields=work.state.config.record_key_fields,
     )
     mark(work.txn, spec.path, CREATE_MARKER)
     work.paths.append(spec.path)

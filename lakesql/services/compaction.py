@@ -36,10 +36,10 @@ from lakesql.services.compaction_plan import (
 from lakesql.services.compaction_result import CompactionResult
 from lakesql.services.partitions import named
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.damaged import damage_named
 from lakesql.table.state import TableState, load, load_head
 from lakesql.write import commit, metadata_table
-from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.settings import parse_settings
 from lakesql.write.transaction import Transaction
 from lakesql.write.undo import dead_writes

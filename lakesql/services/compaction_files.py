@@ -131,6 +131,7 @@ def _fold(work: Work, number: int, one: FileSlice, delta: deltas.Delta, alone: b
         avro=with_meta_fields(work.state.avro),
         inserts=0,
         settings=work.settings,
+        key_fields=work.state.config.record_key_fields,
     )
     facts = log_facts(work.state, work.view, one)
     edit, added = in_place(delta)

@@ -13,7 +13,7 @@ from typing import Any
 from lakesql.errors import FormatError, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.timeline import Timeline, instant_millis
-from lakesql.write.values import Parse, flag, parsed, size
+from lakesql.values import Parse, flag, parsed, size
 
 TRIGGERS = ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME")
 LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"

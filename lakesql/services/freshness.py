@@ -19,12 +19,12 @@ from lakesql.format.files import FileSlice, LogFile
 from lakesql.format.metadata import WriteStat
 from lakesql.format.timeline import SERVICE_ACTIONS, Instant, instant_millis
 from lakesql.table import read
+from lakesql.table.clock import timeline_zone
 from lakesql.table.logfold import key_sql
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan
 from lakesql.table.state import TableState
-from lakesql.write.clock import timeline_zone
-from lakesql.write.values import Parse, duration
+from lakesql.values import Parse, duration
 
 MAX_STALENESS = "lakesql.read_optimized.max_staleness"
 ON_STALE = "lakesql.read_optimized.on_stale"

@@ -31,16 +31,16 @@ from lakesql.services.compaction_result import CompactionResult
 from lakesql.services.partitions import named
 from lakesql.storage import Storage, explained
 from lakesql.table import deltas
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.damaged import damage_named
 from lakesql.table.logs import committed_blocks
 from lakesql.table.merge import COMMIT_TIME, rule_of
 from lakesql.table.state import TableState, load_head
+from lakesql.values import Parse, flag, parsed, size
 from lakesql.write import commit
-from lakesql.write.clock import Clock, system_clock
 from lakesql.write.logfile import LogContent, Records, encode_groups
 from lakesql.write.takeback import erase_instant
 from lakesql.write.transaction import CREATE_MARKER, Transaction, mark
-from lakesql.write.values import Parse, flag, parsed, size
 
 ACTION, OPERATION = "logcompaction", "LOG_COMPACT"
 _BLOCKS_MIN = 2

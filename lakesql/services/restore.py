@@ -13,9 +13,9 @@ from lakesql.format.timeline import WRITE_ACTIONS, Instant
 from lakesql.services.action import looking, without_metadata_table
 from lakesql.services.before import find_savepoint, require_whole, savepoints
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.state import TableState, load
 from lakesql.write import restoring
-from lakesql.write.clock import Clock, system_clock
 from lakesql.write.takeback import without
 
 _DRAWS_MAX = 10

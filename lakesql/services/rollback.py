@@ -15,8 +15,8 @@ from lakesql.format.timeline import SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from lakesql.services.action import Look, looking, running, without_metadata_table
 from lakesql.services.before import newest_write, require_whole
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.state import TableState
-from lakesql.write.clock import Clock, system_clock
 from lakesql.write.takeback import groups_of, plan_rollback, run_rollback, without
 from lakesql.write.transaction import OWNER, heartbeat_path
 from lakesql.write.undo import refuse_living

@@ -10,9 +10,9 @@ from lakesql.format.timeline import COMPLETED, INFLIGHT, WRITE_ACTIONS, instant_
 from lakesql.services.action import looking
 from lakesql.services.before import find_savepoint, savepoints
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, draw, system_clock
 from lakesql.table.retained import cleaning_told, require_retained
 from lakesql.table.state import TableState, load
-from lakesql.write.clock import Clock, draw, system_clock
 
 COLUMNS = pa.schema(
     [

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from lakesql.errors import SQLError
-from lakesql.services import SETTINGS as OF_SERVICES
+from lakesql.services.maintenance import SETTINGS as OF_SERVICES
 from lakesql.write import names_of_settings as names
 from lakesql.write.settings import RETRIES
 from lakesql.write.settings import SETTINGS as OF_WRITES

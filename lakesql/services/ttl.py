@@ -14,11 +14,11 @@ from lakesql.errors import TableError
 from lakesql.format.properties import parse_properties
 from lakesql.format.timeline import instant_millis
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.state import TableState, load
+from lakesql.values import Parse, flag, parsed, size, whole
 from lakesql.write import WriteResult, retried, write
-from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.settings import parse_settings
-from lakesql.write.values import Parse, flag, parsed, size, whole
 
 KEEP_BY_TIME, KEEP_BY_CREATION_TIME = "KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"
 STRATEGY = "hoodie.partition.ttl.management.strategy.type"

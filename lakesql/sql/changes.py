@@ -29,8 +29,9 @@ from lakesql.sql.stage import KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compile
 from lakesql.table.exact import exact_cast
 from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
+from lakesql.table.listing import look
 from lakesql.table.names import duckdb_type, literal, quote
-from lakesql.table.state import TableState, load
+from lakesql.table.state import TableState
 from lakesql.write import Outcome, WriteResult, preview, write
 from lakesql.write.index import index_of, of_table
 from lakesql.write.names_of_settings import DUPLICATES, EVOLVE, INSERT_OPERATION, OVERWRITE_MODE
@@ -280,7 +281,7 @@ def _target(session: Session, state: TableState, name: str) -> Target:
 
 def insert(session: Session, statement: Insert) -> Changed:
     """Run an INSERT INTO or INSERT OVERWRITE."""
-    state = load(session.instance.storage(session.require_path(statement.target)))
+    state = look(session.instance.storage(session.require_path(statement.target)))
     settings = session.write_settings(state.config.properties)
     operation = _operation(session, statement, state, settings)
     table = statement.target[-1]
@@ -322,7 +323,7 @@ def _column_order(statement: Insert, state: TableState) -> Iterator[None]:
 def explain_insert(session: Session, statement: Insert, fates: bool) -> pa.Table:
     """What an INSERT would do."""
     con = session.con
-    state = load(session.instance.storage(session.require_path(statement.target)))
+    state = look(session.instance.storage(session.require_path(statement.target)))
     settings = session.write_settings(state.config.properties)
     operation = _operation(session, statement, state, settings)
     rows, state = either_spelling(session, statement, lambda spelled: _insert_rows(session, spelled, state))
@@ -486,7 +487,7 @@ def _null(state: TableState, column: str) -> str:
 
 def truncate(session: Session, statement: Truncate) -> Changed:
     """Take every row out with one replacecommit; the history stays readable by time travel."""
-    state = load(session.instance.storage(session.require_path(statement.target)))
+    state = look(session.instance.storage(session.require_path(statement.target)))
     fields = ", ".join(f"CAST(NULL AS {duckdb_type(f.type, f.name)}) AS {quote(f.name)}" for f in state.schema)
     settings = session.write_settings(state.config.properties)
     rows = f"SELECT {fields} WHERE false"

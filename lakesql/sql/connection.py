@@ -4,6 +4,8 @@ A script is split, every statement is parsed (`statements`), ours run (`changes`
 byte for byte; a script without a statement of ours goes there in one piece. Results of ours are small queries
 (`results`), so `sql` always gives a DuckDB relation and `execute` always leaves its result on the DuckDB
 connection.
+
+Imports inside of functions keep what most connections never use from being loaded: starting takes longer than a query.
 """
 
 import os
@@ -15,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 import pyarrow as pa
@@ -23,89 +25,41 @@ from duckdb import BinderException, CatalogException, DuckDBPyConnection, Invali
 from duckdb import Error as DuckDBError
 
 from lakesql.errors import LakeError, SQLError, StaleReadWarning, TableError
-from lakesql.handle import Table
-from lakesql.ingest.front import Work
-from lakesql.ingest.metrics import Metrics
-from lakesql.ingest.model import Plan, Report
-from lakesql.ingest.progress import Progress
-from lakesql.services import maintain
-from lakesql.services.freshness import LastRead
-from lakesql.sql import calls, changes, ddl, dialect, functions, ingest, python_objects, settings, views
+from lakesql.sql import functions, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
-    AlterIngestion,
     Call,
-    CreateIngestion,
-    CreateTable,
-    Delete,
-    DropIngestion,
-    DropTable,
     Explain,
     ExplainIngest,
-    Ingest,
-    Insert,
-    Merge,
     Name,
     Passed,
     ResetSetting,
-    RunIngestion,
-    SetOffsets,
     SetSetting,
-    ShowColumns,
     ShowIngestion,
-    ShowProperties,
-    ShowTables,
     Statement,
-    Truncate,
-    Update,
-)  # fmt: skip
+)
 from lakesql.sql.parameters import Parameters, bound
-from lakesql.sql.results import Changed, write_sql
+from lakesql.sql.results import write_sql
 from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
-from lakesql.table import live
+from lakesql.table.clock import Clock, system_clock
 from lakesql.table.damaged import damage
 from lakesql.table.interrupts import interrupts
 from lakesql.table.names import quote
-from lakesql.table.state import read_config
-from lakesql.write import WriteResult, retried, with_attempts
-from lakesql.write.clock import Clock, system_clock
-from lakesql.write.settings import parse_settings
 
-_CHANGES: dict[type, Callable[[Session, Any], Changed]] = {
-    Merge: changes.merge,
-    Update: changes.update,
-    Delete: changes.delete,
-    Insert: changes.insert,
-    Truncate: changes.truncate,
-}
-_EXPLAINED: dict[type, Callable[[Session, Any, bool], pa.Table]] = {
-    Merge: changes.explain_merge,
-    Update: changes.explain_update,
-    Delete: changes.explain_delete,
-    Insert: changes.explain_insert,
-}
-_TABLES: dict[type, Callable[[Session, Any], str]] = {
-    CreateTable: ddl.create_table,
-    DropTable: ddl.drop_table,
-    ShowProperties: ddl.show_properties,
-    ShowTables: ddl.show_tables,
-    ShowColumns: ddl.show_columns,
-}
-_INGESTIONS: dict[type, Callable[[Session, Any], str | pa.Table]] = {
-    Ingest: ingest.ingest,
-    CreateIngestion: ingest.create,
-    RunIngestion: ingest.run_ingestion,
-    ShowIngestion: ingest.show,
-    AlterIngestion: ingest.alter,
-    SetOffsets: ingest.set_offsets,
-    DropIngestion: ingest.drop,
-    ExplainIngest: ingest.explain,
-}
+if TYPE_CHECKING:
+    from lakesql.handle import Table
+    from lakesql.ingest.front import Work
+    from lakesql.ingest.metrics import Metrics
+    from lakesql.ingest.model import Plan, Report
+    from lakesql.ingest.progress import Progress
+    from lakesql.services.freshness import LastRead
+    from lakesql.write import WriteResult
+
 _ANSWER = "__lakesql_answer"
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
@@ -154,12 +108,12 @@ class Connection:
         return self._session.con
 
     @property
-    def last_result(self) -> WriteResult | None:
+    def last_result(self) -> "WriteResult | None":
         """What the last statement that wrote a Hudi table did."""
         return self._session.last_result
 
     @property
-    def last_read(self) -> LastRead | None:
+    def last_read(self) -> "LastRead | None":
         """Up to which commit the read-optimized read of the last statement was complete, and how far it lagged.
 
         None when it had none; when it read several tables so, the one that lags most.
@@ -251,7 +205,7 @@ class Connection:
         if isinstance(statement, Passed) and alone and not _has_backticks(piece):
             return self._passed(script, [piece], params, method)
         if isinstance(statement, Passed):
-            query = dialect.query(statement.sql) if _has_backticks(piece) else statement.sql
+            query = _spark_query(statement.sql) if _has_backticks(piece) else statement.sql
             return self._passed(query, [piece], params, method)
         answer = self._ours(statement, piece, params)
         self._finished = method == "execute"
@@ -315,33 +269,35 @@ class Connection:
 
     def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str | pa.Table:
         """Run a statement of ours; its result, or the query that shows it."""
+        from lakesql.sql import calls, handlers, settings
+
         session = self._session
         session.drain()
         if isinstance(statement, SetSetting):
             return settings.set_setting(session, statement)
         if isinstance(statement, ResetSetting):
             return settings.reset_setting(session, statement)
-        if type(statement) in _TABLES:
+        if type(statement) in handlers.TABLES:
             with python_objects.visible(session.con, piece.tokens):
-                return _TABLES[type(statement)](session, statement)
+                return handlers.TABLES[type(statement)](session, statement)
         if isinstance(statement, Call):
             with bound(session, statement, params, piece.tokens) as given:
                 return calls.call(session, given)
         if session.read_only and not isinstance(statement, Explain | ExplainIngest | ShowIngestion):
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
-        if type(statement) in _INGESTIONS:
+        if type(statement) in handlers.INGESTIONS:
             if not isinstance(statement, ExplainIngest | ShowIngestion):
                 session.require_no_transaction("a change of an ingestion or of its target")
             with bound(session, statement, params, piece.tokens) as given:
-                return _INGESTIONS[type(statement)](session, given)
+                return handlers.INGESTIONS[type(statement)](session, given)
         session.require_no_transaction(f"{type(statement).__name__.upper()} on a Hudi table")
         with (
             bound(session, statement, params, piece.tokens) as given,
             python_objects.visible(session.con, piece.tokens),
         ):
             if isinstance(given, Explain):
-                return _EXPLAINED[type(given.statement)](session, given.statement, given.fates)
-            changed = _repeated(session, given, piece.tokens)
+                return handlers.EXPLAINED[type(given.statement)](session, given.statement, given.fates)
+            changed = handlers.run_change(session, given, piece.tokens)
         session.last_result = changed.result
         return write_sql(changed.result) if changed.returned is None else changed.returned
 
@@ -445,20 +401,28 @@ class Connection:
 
     def ingestion_of(
         self, job_file: str | os.PathLike[str], settings: Mapping[str, str] | None = None, strict: bool = False
-    ) -> Work:
+    ) -> "Work":
         """The job of a job file, with some settings in place of the file's; tables that it names are this connection's."""
+        from lakesql.sql import ingest
+
         return ingest.work_of_file(self._session, job_file, settings or {}, strict)
 
-    def show_progress(self, progress: Callable[[], AbstractContextManager[Progress | None]]) -> None:
+    def show_progress(self, progress: "Callable[[], AbstractContextManager[Progress | None]]") -> None:
         """From now on INGEST and RUN INGESTION tell what `progress` makes, for one run, how they go on."""
         self._session.progress = progress
 
-    def plan_of(self, work: Work) -> Plan:
+    def plan_of(self, work: "Work") -> "Plan":
         """What a run of the job would read; no record is read."""
+        from lakesql.sql import ingest
+
         return ingest.plan_of(self._session, work)
 
-    def run_ingestion(self, work: Work, progress: Progress | None = None, metrics: Metrics | None = None) -> Report:
+    def run_ingestion(
+        self, work: "Work", progress: "Progress | None" = None, metrics: "Metrics | None" = None
+    ) -> "Report":
         """Run the job: topics of Kafka into its target, data and offsets in one commit."""
+        from lakesql.sql import ingest
+
         if self._session.read_only:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
         self._session.drain()
@@ -467,8 +431,10 @@ class Connection:
 
     # ------------------------------------------------------------ tables and life cycle
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> "Table":
         """The Hudi table of that name, or at that path, for use without SQL."""
+        from lakesql.handle import Table
+
         path = self._session.instance.path_of(name)
         if path is None and views.refresh(self._session, {name.lower()}):
             path = self._session.instance.path_of(name)
@@ -477,6 +443,8 @@ class Connection:
 
     def cursor(self) -> "Connection":
         """Another connection to the same database, for another thread; settings are copied."""
+        from lakesql.sql import settings
+
         old = self._session
         con = old.con.cursor()
         session = replace(
@@ -514,25 +482,6 @@ class Connection:
         return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
 
 
-def _repeated(session: Session, statement: Any, words: Sequence[Token]) -> Changed:
-    """Run a change, and run it again on the newest snapshot when another writer was faster."""
-    storage = session.instance.storage(session.require_path(statement.target))
-
-    def limits() -> tuple[int, int]:
-        config = parse_settings(session.write_settings(read_config(storage).properties))
-        return config.lock_wait_ms, 0 if python_objects.reads_stream(session, words) else config.retries
-
-    with live.kept():
-        changed, attempts = retried(storage, lambda: _CHANGES[type(statement)](session, statement), limits)
-    result = with_attempts(changed.result, attempts)
-    if result.instant is not None:
-        settings = session.service_settings(read_config(storage).properties)
-        session.instance.release(session.owner)
-        with session.instance.cursor() as cursor:
-            result = replace(result, notes=(*result.notes, *maintain(cursor, storage, settings, session.clock)))
-    return replace(changed, result=result)
-
-
 def _named(pieces: Sequence[Piece]) -> set[str]:
     """Every identifier of some statements, in lower case."""
     return {t.name.lower() for piece in pieces for t in piece.tokens if t.kind in IDENTIFIERS}
@@ -547,6 +496,12 @@ def _damage_named() -> Iterator[None]:
         if found := damage(error, ()):
             raise found from error
         raise
+
+
+def _spark_query(text: str) -> str:
+    from lakesql.sql import dialect
+
+    return dialect.query(text)
 
 
 def _has_backticks(piece: Piece) -> bool:

@@ -12,25 +12,25 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from lakesql.advice import advise, reads_of
 from lakesql.errors import SQLError, Unsupported
 from lakesql.services import freshness
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import MAX_STALENESS, ON_STALE, Demand, LastRead
 from lakesql.sql.cursor import string_value
 from lakesql.sql.instance import UDF, Arguments, Free, Instance, Planner
-from lakesql.sql.kafka_functions import KAFKA_FUNCTIONS
 from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
-from lakesql.table import diff, inspect, read
+from lakesql.table import read
+from lakesql.table.clock import system_clock
+from lakesql.table.lists import FUNCTION, paths_of
 from lakesql.table.names import quote
 from lakesql.table.state import TableState
-from lakesql.write.clock import system_clock
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -99,6 +99,8 @@ def _incremental(cursor: Connection, state: TableState, arguments: Arguments) ->
 
 
 def _diff(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    from lakesql.table import diff
+
     begin, end = map(_time, arguments)
     if begin is None:
         raise SQLError(f"hudi_diff({state.name}): a is NULL; give an instant, a timestamp, or 'earliest'.")
@@ -123,18 +125,35 @@ def _table_changes(cursor: Connection, state: TableState, arguments: Arguments) 
     return _incremental(cursor, state, (arguments[1], arguments[2], None, None))
 
 
-def _inspected(give: Callable[[TableState, Arguments], pa.Table]) -> Callable[[Connection, TableState, Arguments], str]:
+def _inspected(
+    give: Callable[[ModuleType, TableState, Arguments], pa.Table],
+) -> Callable[[Connection, TableState, Arguments], str]:
+    """`give` gets the module `table.inspect`."""
+
     def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+        from lakesql.table import inspect
+
         del cursor
-        return table_sql(give(state, arguments))
+        return table_sql(give(inspect, state, arguments))
 
     return plan
 
 
 def _advice(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    from lakesql.advice import advise, reads_of
+
     return table_sql(
         advise(cursor, state, reads_of(state.path, arguments[0]), measure=arguments[1] == "true").to_arrow()
     )
+
+
+def _kafka(name: str) -> Free:
+    def plan(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
+        from lakesql.sql.kafka_functions import PLANNERS
+
+        return PLANNERS[name](instance, table, arguments, transaction)
+
+    return Free(plan)
 
 
 def _later(name: str, advice: str) -> TableFunction:
@@ -170,13 +189,27 @@ _CHANGES = TableFunction(
     _incremental,
 )
 _TIMELINE = TableFunction(
-    "t, archived := false", ("archived",), _inspected(lambda s, a: inspect.timeline(s, a[0] == "true"))
+    "t, archived := false", ("archived",), _inspected(lambda inspect, s, a: inspect.timeline(s, a[0] == "true"))
 )
 _FILES = TableFunction(
     "t, as_of := NULL, partition := NULL",
     ("as_of", "partition"),
-    _inspected(lambda s, a: inspect.files(s, _time(a[0]), a[1])),
+    _inspected(lambda inspect, s, a: inspect.files(s, _time(a[0]), a[1])),
 )
+
+_BROKERS = ("brokers", "to_json(options)")
+_OF_BROKERS = "t, brokers := NULL, options := NULL, ingestion := NULL"
+_KAFKA = {
+    "kafka_offsets": (_OF_BROKERS, (*_BROKERS, "ingestion")),
+    "kafka_lag": (_OF_BROKERS, (*_BROKERS, "ingestion")),
+    "kafka_ingest_runs": ("t, ingestion := NULL", ("ingestion",)),
+    "kafka_quarantine": ("t, ingestion := NULL", ("ingestion",)),
+    "kafka_scan": (
+        "topic, brokers := NULL, options := NULL, format := 'raw', partition := NULL, start := 'earliest', "
+        "stop := 'latest', rows := 1000",
+        (*_BROKERS, "format", "partition", "start", "stop", "rows"),
+    ),
+}
 
 TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_scan": _SCAN,
@@ -194,15 +227,15 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_query_timeline": _TIMELINE,
     "hudi_files": _FILES,
     "hudi_filesystem_view": _FILES,
-    "hudi_partitions": TableFunction("t", (), _inspected(lambda s, _: inspect.partitions(s))),
-    "hudi_properties": TableFunction("t", (), _inspected(lambda s, _: inspect.properties(s))),
-    "hudi_schema": TableFunction("t", (), _inspected(lambda s, _: inspect.schema(s))),
-    "hudi_log_blocks": TableFunction("t", (), _inspected(lambda s, _: inspect.log_blocks(s))),
+    "hudi_partitions": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.partitions(s))),
+    "hudi_properties": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.properties(s))),
+    "hudi_schema": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.schema(s))),
+    "hudi_log_blocks": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.log_blocks(s))),
     "hudi_freshness": TableFunction("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
     "hudi_advice": TableFunction(
         "t, reads_per_write := NULL, measure := false", ("reads_per_write", "measure"), _advice
     ),
-    **{name: TableFunction(*definition) for name, definition in KAFKA_FUNCTIONS.items()},
+    **{name: TableFunction(*given, _kafka(name)) for name, given in _KAFKA.items()},
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }
 
@@ -230,6 +263,7 @@ def instance_of(con: Connection) -> Instance:
             kinds: list[Any] = ["VARCHAR", "VARCHAR", "VARCHAR[]", "BIGINT"]
             nulls: Any = "special"  # DuckDB 1.5 and 2 declare other types and both take the text
             con.create_function(UDF, udf, kinds, "VARCHAR", null_handling=nulls)
+            con.create_function(FUNCTION, paths_of, ["BIGINT"], "VARCHAR[]")
             _instances[instance.id] = instance
             _kept.append(udf)
             for name, path in _known_views(con):
@@ -243,9 +277,22 @@ def instance_of(con: Connection) -> Instance:
 
 
 def _find(con: Connection) -> Instance | None:
-    if not con.execute(f"SELECT 1 FROM duckdb_functions() WHERE function_name = '{UDF}' LIMIT 1").fetchall():
-        return None
-    return _instances[con.execute(f"SELECT {UDF}(NULL, NULL, NULL, 0)").fetchall()[0][0]]
+    """The instance of a connection, None when it has none yet.
+
+    The function is called on a cursor, since an error would end the user's transaction; only there it may be that a
+    cursor does not see it. Asking duckdb_functions(), which lists all that DuckDB has, takes a third of connecting.
+    """
+    call = f"SELECT {UDF}(NULL, NULL, NULL, 0)"
+    try:
+        with con.cursor() as cursor:
+            found = cursor.execute(call).fetchall()
+    except duckdb.CatalogException:
+        first, second = (con.execute("SELECT txid_current()").fetchall()[0][0] for _ in range(2))
+        listed = f"SELECT 1 FROM duckdb_functions() WHERE function_name = '{UDF}' LIMIT 1"
+        if first != second or not con.execute(listed).fetchall():
+            return None
+        found = con.execute(call).fetchall()
+    return _instances[found[0][0]]
 
 
 def _macros(con: Connection) -> set[str]:

@@ -16,19 +16,23 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pyarrow as pa
 
 from lakesql.errors import LakeError, SQLError, TableError
-from lakesql.services.freshness import LastRead
 from lakesql.storage import Storage, open_storage
 from lakesql.table import live
 from lakesql.table.known_settings import make_utc
+from lakesql.table.listing import look
+from lakesql.table.lists import FileList, by_number
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
-from lakesql.table.state import TableState, load
+from lakesql.table.state import TableState
+
+if TYPE_CHECKING:
+    from lakesql.services.freshness import LastRead
 
 UDF = "lakesql_plan"
 SNAPSHOTS_MAX = 10_000
@@ -37,7 +41,7 @@ UNOWNED_MAX = 16
 """Plans of connections that are DuckDB's own: so many are taken to be still read."""
 
 Arguments = tuple[str | None, ...]
-Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], str | tuple[str, LastRead]]
+Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], "str | tuple[str, LastRead]"]
 """The SQL of a table function, and for a read of rows what kind of read it is."""
 
 
@@ -67,7 +71,10 @@ class Instance:
         self._lock = threading.RLock()
         self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()
         self._newest: dict[str, TableState] = {}
-        self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None]] = OrderedDict()
+        self._storages: dict[str, Storage] = {}
+        self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None, list[FileList]]] = (
+            OrderedDict()
+        )
         self._thread = threading.local()
         self._reading: weakref.WeakKeyDictionary[Owner, tuple[int, list[live.Held]]] = weakref.WeakKeyDictionary()
         self._unowned: deque[list[live.Held]] = deque(maxlen=UNOWNED_MAX)
@@ -111,12 +118,11 @@ class Instance:
             if known is not None:
                 self._snapshots.move_to_end(key)
                 return known
-            storage = self._newest[path].storage if path in self._newest else open_storage(path)
-        found = load(storage)
+        found = look(self.storage(path))
         with self._lock:
             newest = self._newest.get(path)
             if newest is not None and newest == found:
-                found = newest
+                found = newest  # the storage may not be one that `look` remembers
             self._newest[path] = found
             # Another thread cannot have the same transaction, but a name and a path may lead here at once.
             found = self._snapshots.setdefault(key, found)
@@ -125,8 +131,10 @@ class Instance:
         return found
 
     def storage(self, table: str) -> Storage:
-        """The storage of a table by name or path."""
-        return open_storage(self.path_of(table) or _full_path(table))
+        """The storage of a table by name or path: always the same one, which `look` remembers what it has listed of."""
+        path = self.path_of(table) or _full_path(table)
+        with self._lock:
+            return self._storages.setdefault(path, open_storage(path))
 
     def forget(self) -> None:
         """Drop every state and query kept; they are looked up again when asked for."""
@@ -195,7 +203,7 @@ class Instance:
             self._note(known[1])
             return known[0]
         planner = self._planners[function]
-        with ExitStack() as opened, live.noted() as held:
+        with ExitStack() as opened, live.noted() as held, by_number() as lists:
             if isinstance(planner, Free):
                 made: str | tuple[str, LastRead] = planner.plan(self, table, arguments, transaction)
             else:
@@ -207,16 +215,16 @@ class Instance:
         self._note(last)
         self._keep(transaction, held)
         with self._lock:
-            self._queries[key] = text, last
+            self._queries[key] = text, last, lists
             while len(self._queries) > QUERIES_MAX:
                 self._queries.popitem(last=False)
         return text
 
-    def _note(self, last: LastRead | None) -> None:
+    def _note(self, last: "LastRead | None") -> None:
         if last is not None:
             self.reads().append(last)
 
-    def reads(self) -> list[LastRead]:
+    def reads(self) -> "list[LastRead]":
         """What this thread has read since somebody cleared the list."""
         if not hasattr(self._thread, "reads"):
             self._thread.reads = []

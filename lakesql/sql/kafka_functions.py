@@ -31,7 +31,7 @@ from lakesql.ingest.setting_values import patterns
 from lakesql.ingest.settings import job_of
 from lakesql.ingest.state import runs_table
 from lakesql.ingest.topics import selected
-from lakesql.sql.instance import Arguments, Free, Instance
+from lakesql.sql.instance import Arguments, Instance
 from lakesql.sql.results import table_sql
 from lakesql.sql.spill import spilled
 from lakesql.storage import Storage, open_storage
@@ -211,18 +211,11 @@ def _client(job: Job) -> Client:
     return kafka.open_client(job.client, isolation=job.isolation, readers=1)
 
 
-_BROKERS = ("brokers", "to_json(options)")
-KAFKA_FUNCTIONS: dict[str, tuple[str, tuple[str, ...], Free]] = {
-    "kafka_offsets": (
-        "t, brokers := NULL, options := NULL, ingestion := NULL", (*_BROKERS, "ingestion"), Free(_offsets)
-    ),
-    "kafka_lag": ("t, brokers := NULL, options := NULL, ingestion := NULL", (*_BROKERS, "ingestion"), Free(_lag)),
-    "kafka_ingest_runs": ("t, ingestion := NULL", ("ingestion",), Free(_runs)),
-    "kafka_quarantine": ("t, ingestion := NULL", ("ingestion",), Free(_quarantine)),
-    "kafka_scan": (
-        "topic, brokers := NULL, options := NULL, format := 'raw', partition := NULL, start := 'earliest', "
-        "stop := 'latest', rows := 1000",
-        (*_BROKERS, "format", "partition", "start", "stop", "rows"),
-        Free(_scan),
-    ),
-}  # fmt: skip
+PLANNERS = {
+    "kafka_offsets": _offsets,
+    "kafka_lag": _lag,
+    "kafka_ingest_runs": _runs,
+    "kafka_quarantine": _quarantine,
+    "kafka_scan": _scan,
+}
+"""By the names of `functions.TABLE_FUNCTIONS`."""

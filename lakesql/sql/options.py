@@ -7,8 +7,8 @@ and, where they are silent, the session's settings that say how tables are made.
 
 from collections.abc import Mapping
 
-from lakesql import services
 from lakesql.errors import SQLError, TableError
+from lakesql.services.maintenance import SETTINGS as OF_SERVICES
 from lakesql.services.spelling import require_spelt
 from lakesql.sql.nodes import CreateTable
 from lakesql.sql.session import TABLE_PREFIXES
@@ -23,7 +23,7 @@ def check_value(key: str, value: str) -> None:
     if choices and value.lower() not in choices:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(choices)}.")
     parse_settings({key: value})
-    if parse := services.SETTINGS.get(key):
+    if parse := OF_SERVICES.get(key):
         try:
             parse(value.strip())
         except ValueError as error:

@@ -5,8 +5,6 @@ Which procedures are ours is asked here; every other CALL is DuckDB's.
 
 from difflib import get_close_matches
 
-from lakesql.procedures import PROCEDURES
-from lakesql.procedures.help import ABSENT
 from lakesql.sql.cursor import Cursor, string_value
 from lakesql.sql.lexer import IDENTIFIERS
 from lakesql.sql.nodes import Call, Text
@@ -19,6 +17,9 @@ _NAMING = ("=>", ":=", "=")
 
 def call(cursor: Cursor) -> Call | None:
     """CALL [system.]procedure([name => value | value], ...)"""
+    from lakesql.procedures import PROCEDURES
+    from lakesql.procedures.help import ABSENT
+
     cursor.expect("CALL")
     if cursor.peek().name.lower() in _SCHEMAS and cursor.peek(1).text == ".":
         cursor.at += 2

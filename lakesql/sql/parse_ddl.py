@@ -22,11 +22,10 @@ from lakesql.sql.nodes import (
     ShowTables,
     Text,
 )  # fmt: skip
-from lakesql.write.names_of_settings import OVERWRITE_MODE
 
 IsHudi = Callable[[Name], bool]
 
-_OWN_PREFIXES = ("hoodie.", "spark.hoodie.", "lakesql.", OVERWRITE_MODE)
+_OWN_PREFIXES = ("hoodie.", "spark.hoodie.", "lakesql.")
 _COLUMN_END = (
     "NOT",
     "NULL",
@@ -301,7 +300,9 @@ def _setting_key(cursor: Cursor) -> str | None:
             return None
         key = cursor.text[token.start : cursor.tokens[end - 1].end]
         cursor.at = end
-    if not key.startswith(_OWN_PREFIXES):
+    from lakesql.write.names_of_settings import OVERWRITE_MODE
+
+    if not key.startswith((*_OWN_PREFIXES, OVERWRITE_MODE)):
         return None
     return key.removeprefix("spark.") if key.startswith("spark.hoodie.") else key
 

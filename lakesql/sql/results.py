@@ -5,12 +5,14 @@ So a result of ours is fetched, shown and converted exactly like any other, on e
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakesql.table.names import duckdb_type, literal, quote
-from lakesql.write import WriteResult
+
+if TYPE_CHECKING:
+    from lakesql.write import WriteResult
 
 WRITE_SCHEMA = pa.schema(
     [
@@ -36,7 +38,7 @@ WRITE_SCHEMA = pa.schema(
 class Changed:
     """What a statement did, and the rows of its RETURNING, None when it has none."""
 
-    result: WriteResult
+    result: "WriteResult"
     returned: pa.Table | None = None
 
 
@@ -61,7 +63,7 @@ def rows_sql(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> str:
     return f"SELECT {fields} FROM (VALUES {values}) AS v({', '.join(names)})"
 
 
-def write_sql(result: WriteResult) -> str:
+def write_sql(result: "WriteResult") -> str:
     """One row with the fields of the result."""
     values = [getattr(result, name) for name in WRITE_SCHEMA.names]
     return rows_sql(WRITE_SCHEMA, [values])

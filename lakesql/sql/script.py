@@ -10,19 +10,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from lakesql.errors import LakeError, SQLError, StaleReadWarning
-from lakesql.ingest.tables import REPORT
 from lakesql.sql import render
 from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import Piece, line_and_column, split
 from lakesql.sql.render import Rows
 from lakesql.table.interrupts import interrupts
 from lakesql.table.names import literal
-from lakesql.write import WriteResult
+
+if TYPE_CHECKING:
+    from lakesql.write import WriteResult
 
 _QUERIES = ("SELECT", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "SUMMARIZE")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
@@ -42,7 +43,7 @@ class Result:
     rows: Rows
     types: tuple[str, ...] = ()
     count: int = 0
-    written: WriteResult | None = None
+    written: "WriteResult | None" = None
     note: str | None = None
     """What the reader of a stale view should know."""
 
@@ -160,6 +161,8 @@ def shown(result: Result, mode: str, width: int | None = None) -> str:
     if mode != "table":
         return render.FORMATS[mode](result.columns, result.rows)
     if result.written is not None:
+        from lakesql.ingest.tables import REPORT
+
         done = [str(result.written), *result.written.notes]
         if result.columns == REPORT:
             done.insert(0, render.table(result.columns, result.rows, result.types, result.count, width))

@@ -5,17 +5,20 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from lakesql.errors import LakeError, SQLError, TableError
-from lakesql.ingest.progress import Progress
-from lakesql.services.freshness import LastRead
 from lakesql.sql.instance import Instance, Owner
 from lakesql.sql.nodes import Name
 from lakesql.storage import open_storage
-from lakesql.write import WriteResult
-from lakesql.write.clock import Clock, system_clock
+from lakesql.table.clock import Clock, system_clock
+
+if TYPE_CHECKING:
+    from lakesql.ingest.progress import Progress
+    from lakesql.services.freshness import LastRead
+    from lakesql.write import WriteResult
 
 _SCHEMAS = {"main", "default", "spark_catalog"}
 
@@ -57,10 +60,10 @@ class Session:
     """Tables of the warehouse that cannot be read, by lower-case name."""
     rereadable: set[str] = field(default_factory=set)
     """Names registered on the connection, in lower case, whose rows can be read more than once."""
-    last_result: WriteResult | None = None
-    last_reads: tuple[LastRead, ...] = ()
+    last_result: "WriteResult | None" = None
+    last_reads: "tuple[LastRead, ...]" = ()
     owner: Owner = field(default_factory=Owner)
-    progress: Callable[[], AbstractContextManager[Progress | None]] = nullcontext
+    progress: "Callable[[], AbstractContextManager[Progress | None]]" = nullcontext
     """What a person sees while a statement runs an ingestion; nothing, unless a terminal says otherwise."""
 
     def path_of(self, name: Name) -> str | None:

@@ -58,7 +58,7 @@ def note(uri: str, paths: Iterable[str]) -> None:
     notes = getattr(_thread, "notes", None)
     if notes is None:
         return
-    held = Held(uri, frozenset(paths))
+    held = Held(uri, frozenset(paths))  # of a frozenset the same one
     notes.append(held)
     with _lock:
         _held.add(held)

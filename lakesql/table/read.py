@@ -9,16 +9,17 @@ base files that have logs without their dead rows (anti join on row positions), 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, TableError
 from lakesql.format.avro import META_COLUMNS, arrow_schema
-from lakesql.format.files import FileSlice
+from lakesql.format.files import BaseFile, FileSlice
 from lakesql.format.timeline import Instant, Timeline, normalise_instant
-from lakesql.table import deltas, live
+from lakesql.table import deltas, lists, live
 from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
 from lakesql.table.logfold import SLOT, View, key_sql
@@ -49,10 +50,21 @@ class ReadPlan:
     mode: str
     slices: tuple[FileSlice, ...]
     commits: CommitFilter | None = None
+    kept: dict[tuple[object, ...], Any] | None = field(default=None, compare=False, repr=False)
+    """What was made of the plan before; None for one that is used once."""
 
     @property
     def schema(self) -> pa.Schema:
         return self.view.schema
+
+    def paths(self) -> frozenset[str]:
+        """Every file that the read may open."""
+        found: frozenset[str] | None = None if self.kept is None else self.kept.get(("paths",))
+        if found is None:
+            found = frozenset(f.path for s in self.slices for f in (s.base, *s.logs) if f is not None)
+            if self.kept is not None:
+                self.kept["paths",] = found
+        return found
 
 
 def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") -> ReadPlan:
@@ -63,7 +75,12 @@ def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") ->
     """
     if mode not in MODES:
         raise SQLError(f"{state.path}: mode {mode!r} is unknown; use one of {', '.join(map(repr, MODES))}.")
-    instant = normalise_instant(as_of) if as_of is not None else None
+    if as_of is None and mode == "snapshot":
+        return state.kept("snapshot", lambda: _plan(state, None, mode))
+    return _plan(state, normalise_instant(as_of) if as_of is not None else None, mode)
+
+
+def _plan(state: TableState, instant: str | None, mode: str) -> ReadPlan:
     if instant is not None:
         require_retained(state, instant)
     view = _view(state, instant)
@@ -71,7 +88,7 @@ def plan(state: TableState, as_of: str | None = None, mode: str = "snapshot") ->
         if mode == "read_optimized":
             base = [FileSlice(b.partition, b.file_id, b.instant, b, ()) for b in state.base_files(instant)]
             return ReadPlan(view, mode, tuple(base))
-        return ReadPlan(view, mode, tuple(state.slices(instant)))
+        return ReadPlan(view, mode, tuple(state.slices(instant)), kept={} if instant is None else None)
 
 
 def plan_incremental(state: TableState, begin: str, end: str | None = None) -> ReadPlan:
@@ -182,20 +199,33 @@ def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str
 
     `cur` decodes the logs of slices not seen before; the text is valid on every connection of this process.
     """
-    live.note(plan.view.state.path, (f.path for s in plan.slices for f in (s.base, *s.logs) if f is not None))
+    live.note(plan.view.state.path, plan.paths())
     names = list(plan.schema.names if columns is None else columns)
     wanted = names if plan.commits is None or "_hoodie_commit_time" in names else [*names, "_hoodie_commit_time"]
     clean = [s.base for s in plan.slices if s.base is not None and not s.logs]
     dirty = [i for i, s in enumerate(plan.slices) if s.logs]
     selects = []
     if clean:
-        selects.append(scan_sql(plan.view.state, clean, plan.schema, wanted, plan.view.evolved))
+        selects.append(_clean_select(plan, clean, wanted))
     if dirty:
         selects += _dirty_selects(cur, plan, dirty, wanted)
     sql = " UNION ALL ".join(selects) if selects else empty_sql(plan.schema, wanted)
     if plan.commits is None:
         return sql
     return f"SELECT {', '.join(map(quote, names))} FROM ({sql}) WHERE {_commit_condition(plan.commits)}"
+
+
+def _clean_select(plan: ReadPlan, files: Sequence[BaseFile], names: Sequence[str]) -> str:
+    """The scan of the base files without logs: of the newest snapshot made once, and its list of files with it."""
+    if plan.kept is None or not lists.numbered():
+        return scan_sql(plan.view.state, files, plan.schema, names, plan.view.evolved)
+    key = "clean", *names
+    if key not in plan.kept:
+        with lists.by_number() as made:
+            plan.kept[key] = scan_sql(plan.view.state, files, plan.schema, names, plan.view.evolved), made
+    text, made = plan.kept[key]
+    lists.held(made)
+    return str(text)
 
 
 def _commit_condition(commits: CommitFilter) -> str:

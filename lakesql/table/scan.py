@@ -14,7 +14,8 @@ from lakesql.errors import FormatError
 from lakesql.format.avro import META_COLUMNS
 from lakesql.format.files import BaseFile
 from lakesql.table.evolution import Evolution
-from lakesql.table.names import duckdb_type, literal, literals, quote
+from lakesql.table.lists import list_sql
+from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
 
 FILE_NO, ROW_NO = "__lakesql_file_no", "__lakesql_row_no"
@@ -69,7 +70,7 @@ def parquet_sql(
         old = name if renames is None else stored.get(name, f"__lakesql_absent_{number}")
         kind = duckdb_type(schema.field(name).type, name)
         entries.append(f"{literal(old)}: {{name: {literal(_inner(name))}, type: {literal(kind)}, default_value: NULL}}")
-    return f"read_parquet({literals(paths)}, hive_partitioning=false, binary_as_string=false, schema=MAP{{{', '.join(entries)}}})"
+    return f"read_parquet({list_sql(paths)}, hive_partitioning=false, binary_as_string=false, schema=MAP{{{', '.join(entries)}}})"
 
 
 def select_sql(paths: Sequence[str], schema: pa.Schema, columns: Sequence[str]) -> str:

@@ -12,22 +12,25 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from lakesql.errors import FileGone, FormatError, TableError, Unsupported
+from lakesql.errors import FileGone, FormatError, LakeError, TableError, Unsupported
 from lakesql.format.avro import arrow_schema, avro_schema, without_meta_fields
 from lakesql.format.files import BaseFile, FileSlice, LogFile, base_files, file_slices, parse_data_file
 from lakesql.format.metadata import CommitMetadata, TableConfig, decode_commit, decode_record
 from lakesql.format.timeline import WRITE_ACTIONS, Instant, Timeline
 from lakesql.storage import FileInfo, Storage
 from lakesql.table.archive import Archived, read_archived
+from lakesql.table.newest import Circumstances, Newest, Seed, grow
 from lakesql.table.promised import Promise, promise, require_files
 
 Decoded = TypeVar("Decoded")
+DataFile = BaseFile | LogFile
 
 HOODIE = ".hoodie"
 PROPERTIES = ".hoodie/hoodie.properties"
@@ -250,16 +253,46 @@ class TableState:
         TableError when a file that a commit names, and that no newer file stands in for, is gone, FormatError when a
         file is shorter than its commit says.
         """
-        slices = file_slices(
-            self.files,
+        if as_of is None:
+            return list(self._flat)
+        slices = self._sorted(self.files, as_of)
+        self._require_files(slices, as_of)
+        return slices
+
+    def _sorted(self, files: Iterable[DataFile], as_of: str | None) -> list[FileSlice]:
+        return file_slices(
+            files,
             self.view_timeline,
             version=self.config.version,
             as_of=as_of,
             replaced=self.replaced(as_of),
             pending_compactions=self.pending_compactions,
         )
-        self._require_files(slices, as_of)
-        return slices
+
+    @cached_property
+    def _flat(self) -> tuple[FileSlice, ...]:
+        return self._newest.flat()
+
+    @cached_property
+    def _newest(self) -> Newest:
+        writes = self.timeline.completed_writes()
+        instants = frozenset(i.requested for i in writes)
+        under = Circumstances(self.path, self.timeline.start, instants, self.replaced(), dict(self.pending_compactions))
+        with self._breaking():
+            return grow(under, self._seed, self.files, writes, lambda f: self._sorted(f, None), self._promised_by)
+
+    @cached_property
+    def _seed(self) -> Seed | None:
+        return None
+
+    def grown_from(self, before: "TableState", listed: Iterable[str]) -> "TableState":
+        """This state, told that it follows on `before`, with only these folders listed anew."""
+        newest, seed = before.__dict__.get("_newest"), before._seed
+        if newest is not None:
+            self.__dict__["_seed"] = Seed(newest, frozenset(listed))
+        elif seed is not None:
+            self.__dict__["_seed"] = Seed(seed.newest, seed.listed | frozenset(listed))
+        return self
 
     def base_files(self, as_of: str | None = None) -> list[BaseFile]:
         """The newest committed base file of each live file group: what a read-optimized query reads.
@@ -278,7 +311,16 @@ class TableState:
         if not logs:
             promises = {path: group for path, group in promises.items() if ".log." not in path.rsplit("/", 1)[-1]}
         every = (one for group in promises.values() for one in group)
-        require_files(self.path, every, self.files, slices, replaced)
+        with self._breaking():
+            require_files(self.path, every, self.files, slices, replaced)
+
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        try:
+            yield
+        except LakeError:
+            self.__dict__["is_broken"] = True
+            raise
 
     def promises(self, as_of: str | None, archived: bool = False) -> dict[str, list[Promise]]:
         """What the write stats of the commits up to `as_of` say, by path; with `archived` those of the archive too."""
@@ -298,6 +340,22 @@ class TableState:
             written = (instant.completed or "") if self.config.version >= 8 else ""
             for stats in self.commit(instant).partition_stats.values():
                 yield from (promise(instant.requested, written, stat) for stat in stats)
+
+    def kept(self, name: str, make: Callable[[], Decoded]) -> Decoded:
+        """What `make` gives, made once for this state."""
+        made = self._kept
+        if name not in made:
+            made[name] = make()
+        return cast(Decoded, made[name])
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        return {}
+
+    @cached_property
+    def is_broken(self) -> bool:
+        """Whether a plan has found that a file is missing or cut short."""
+        return False
 
     @cached_property
     def view_timeline(self) -> Timeline:
@@ -364,11 +422,20 @@ def read_config(storage: Storage) -> TableConfig:
 def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
     head = load_head(storage)
-    files = tuple(_data_files(storage))
+    return with_files(storage, head, tuple(_data_files(storage)), lambda: tuple(_data_files(storage)))
+
+
+def with_files(
+    storage: Storage, head: TableState, files: tuple[DataFile, ...], again: Callable[[], tuple[DataFile, ...]]
+) -> TableState:
+    """A look at the timeline with the files that were listed after it; `again` lists them once more.
+
+    FormatError for files without a timeline.
+    """
     if _unknown(head.timeline, files) and load_head(storage).timeline.start != head.timeline.start:
         # Instants were archived while the timeline was listed, and one of them may have been missed.
         head = load_head(storage)
-        files = tuple(_data_files(storage))
+        files = again()
     if files and not head.timeline.instants:
         # A writer announces itself before its first file, so a second look must find it.
         head = load_head(storage)

@@ -26,15 +26,17 @@ import duckdb
 from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
+from lakesql.format.timeline import WRITE_ACTIONS
 from lakesql.table import deltas, read
+from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
+from lakesql.table.listing import look
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table
 from lakesql.write.batch import Batch, Rules, materialise
 from lakesql.write.buckets import require_agreement
 from lakesql.write.check import require_writable
-from lakesql.write.clock import Clock, system_clock, timeline_zone
 from lakesql.write.create import create
 from lakesql.write.given import own_settings, tidy
 from lakesql.write.index import Index, index_of, of_table
@@ -234,7 +236,11 @@ class _Road:
 
 def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[TableState, tzinfo, list[str]]:
     """The table as it is now, dead writes rolled back; the zone of its instants; what the user should know."""
-    now = replace(load(state.storage), added=state.added)
+    now = look(state.storage)
+    if now.timeline.pending(*WRITE_ACTIONS, "rollback", "restore"):
+        now = load(state.storage)  # undoing them is about files that nobody counts
+    if state.added:
+        now = replace(now, added=state.added)
     require_writable(now)
     if not now.schema.equals(state.schema):
         raise CommitConflict(

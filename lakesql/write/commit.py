@@ -14,10 +14,10 @@ from datetime import tzinfo
 from lakesql.errors import CommitConflict, CommitUnknown, LakeError
 from lakesql.format.metadata import CommitMetadata, WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Timeline, instant_file_name
+from lakesql.table.clock import Clock, draw
 from lakesql.table.state import TableState, read_config
 from lakesql.write import metadata_table
 from lakesql.write.carried import handed_on
-from lakesql.write.clock import Clock, draw
 from lakesql.write.transaction import Transaction, beat, heartbeat_path, marked_files, temporary_folder
 
 _DRAWS_MAX = 10

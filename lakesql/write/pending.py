@@ -10,8 +10,8 @@ from datetime import tzinfo
 from lakesql.errors import CommitConflict
 from lakesql.format.files import BaseFile
 from lakesql.format.timeline import INFLIGHT, Instant
+from lakesql.table.clock import Clock, draw
 from lakesql.table.state import TableState, load
-from lakesql.write.clock import Clock, draw
 from lakesql.write.takeback import RollbackPlan, run_rollback
 from lakesql.write.transaction import OWNER
 from lakesql.write.undo import FOREIGN_DEAD_MS, begun_rollback, heartbeat_owner, newest_trace_ms

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakesql.errors import Unsupported
-from lakesql.write.values import flag, fraction, one_of, parsed, size, whole
+from lakesql.values import flag, fraction, one_of, parsed, size, whole
 
 # Measured (numbers in `basefile`): zstd at level 1 writes as fast as snappy and its files are 40 % smaller; gzip,
 # Hudi's default, takes many times as long. Spark reads, updates and compacts files of all of them (hudi-format 3.9).

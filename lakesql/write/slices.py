@@ -201,6 +201,7 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
         avro=work.avro,
         inserts=target.inserts + target.changes.revived,
         settings=work.settings,
+        key_fields=work.state.config.record_key_fields,
     )
     mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
     made = _Numbered(work, number)

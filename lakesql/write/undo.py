@@ -15,9 +15,9 @@ from datetime import tzinfo
 from lakesql.errors import CommitConflict
 from lakesql.format.timeline import INFLIGHT, REQUESTED, SERVICE_ACTIONS, WRITE_ACTIONS, Instant, instant_file_name
 from lakesql.storage import Storage
+from lakesql.table.clock import Clock, draw
 from lakesql.table.state import TableState
 from lakesql.write import metadata_table, restoring
-from lakesql.write.clock import Clock, draw
 from lakesql.write.takeback import groups_of, plan_rollback, run_rollback
 from lakesql.write.transaction import OWNER, heartbeat_path, temporary_folder
 

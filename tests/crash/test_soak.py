@@ -15,7 +15,7 @@ import pytest
 import lakesql
 from lakesql.services.adaptive_facts import measure
 from lakesql.services.adaptive_model import amplification
-from lakesql.write.clock import local_zone, system_clock
+from lakesql.table.clock import local_zone, system_clock
 
 TARGET = 1.5
 ROWS, PARTITIONS = 8_000, 4

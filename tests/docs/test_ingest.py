@@ -10,7 +10,7 @@ import lakesql
 from lakesql.ingest.front import SHORT
 from lakesql.ingest_command import CODES
 from lakesql.sql import nodes
-from lakesql.sql.kafka_functions import KAFKA_FUNCTIONS
+from lakesql.sql.kafka_functions import PLANNERS
 from lakesql.sql.lexer import split
 from lakesql.sql.parse_ingest import FORMATS, OUTPUTS
 from lakesql.sql.statements import parse
@@ -53,5 +53,5 @@ def test_words_functions_and_exit_codes_are_in_the_tables() -> None:
         *(k.upper() for k in SHORT),
     ):
         assert f"`{word}" in PAGE, word
-    assert [name for name in KAFKA_FUNCTIONS if f"`{name}(" not in PAGE] == []
+    assert [name for name in PLANNERS if f"`{name}(" not in PAGE] == []
     assert [code for _, code in CODES if not re.search(rf"^\| {code}\b", PAGE, re.M)] == []

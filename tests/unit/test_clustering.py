@@ -16,8 +16,9 @@ import lakesql
 from lakesql.errors import CommitConflict, LakeError, SQLError, TableError, Unsupported
 from lakesql.format.files import BaseFile
 from lakesql.format.metadata import encode_record
-from lakesql.services import clustering, maintain
+from lakesql.services import clustering
 from lakesql.services.clustering_plan import SORT_COLUMNS
+from lakesql.services.maintenance import maintain
 from lakesql.storage import LocalStorage, Storage
 from lakesql.table import read
 from lakesql.table.known_settings import make_utc

@@ -14,8 +14,9 @@ from lakesql.format.files import LogFile
 from lakesql.format.metadata import decode_commit, decode_record, encode_record
 from lakesql.format.timeline import instant_millis, new_instant_time
 from lakesql.storage import LocalStorage
+from lakesql.table import clock
 from lakesql.table.state import load
-from lakesql.write import clock, commit, write
+from lakesql.write import commit, write
 from lakesql.write import transaction as tx
 from lakesql.write.takeback import plan_rollback
 from tests.faulty import FaultyStorage

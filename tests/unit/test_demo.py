@@ -7,7 +7,7 @@ import pytest
 
 import lakesql
 from lakesql import demo
-from lakesql.write import clock
+from lakesql.table import clock
 
 PAST_MS = 1_700_000_000_000  # November 2023
 

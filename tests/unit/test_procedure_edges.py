@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import lakesql
-from lakesql.services import AFTER_WRITE, maintain
+from lakesql.services.maintenance import AFTER_WRITE, maintain
 from lakesql.storage import LocalStorage, open_storage
 from tests.faulty import FaultError, FaultyStorage
 
@@ -35,7 +35,7 @@ def test_whatever_a_service_raises_after_a_write_is_a_note(con, tmp_path, monkey
     def broken(*_):
         raise AssertionError("broken")
 
-    monkeypatch.setattr("lakesql.services.AFTER_WRITE", (broken, *AFTER_WRITE))
+    monkeypatch.setattr("lakesql.services.maintenance.AFTER_WRITE", (broken, *AFTER_WRITE))
     notes = maintain(con.duckdb, open_storage(tmp_path / "a"), {})
     assert notes[0] == "The write is complete; a table service after it failed and is tried again later: broken"
     con.sql("INSERT INTO a VALUES (7, 7)")

@@ -10,7 +10,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 import lakesql
-from lakesql.shell import Shell, SqlCompleter, batch, candidates, interactive, run_input
+from lakesql.shell import Shell, batch, run_input
+from lakesql.terminal import SqlCompleter, candidates, interactive
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 import lakesql
 from lakesql.errors import CommitConflict, TableError
 from lakesql.format.timeline import instant_millis
-from lakesql.services import maintain, ttl
+from lakesql.services import ttl
+from lakesql.services.maintenance import maintain
 from lakesql.table.known_settings import make_utc
 from lakesql.table.state import TableState, load
 from lakesql.write import write

@@ -1,0 +1,183 @@
+"""`look`: the table as it is now, without listing the folders again in which nothing has changed since the last look.
+
+What one storage object was asked before is remembered with it: the timeline folder as it was listed, and every folder of
+data files. The timeline folder and `hoodie.properties` are read at each look, so a look always knows the newest commit. A
+folder is listed again when
+
+    its stamp has changed              (`Storage.stamps`; one that is younger than FRESH_NS when it was listed does not count)
+    an action has completed since      that names its partition
+    files of an uncommitted write      were in it, and the timeline has changed since: the write may have been taken back
+
+Every folder is, when an action completed that does not say where it was at work, when an instant has left the timeline,
+while files are being removed (a clean, rollback or restore is pending), and after a plan has found a file missing or cut
+short. Any two of these would do on a local disk; stamps alone fail where folders have no true times, the timeline alone does
+not see what happens behind its back. A file that is cut short in place is not seen here; reading it fails.
+
+`state.load` lists everything: services and repairs, which are about files nobody counts, use that.
+"""
+
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from lakesql.errors import LakeError
+from lakesql.format.files import BaseFile, LogFile, parse_data_file
+from lakesql.format.timeline import COMPLETED, WRITE_ACTIONS, Instant, parse_instant_file
+from lakesql.storage import FileInfo, Storage
+from lakesql.table.state import HOODIE, TableState, load_head, with_files
+
+FRESH_NS = 2_000_000_000
+_REMOVING = ("clean", "rollback", "restore")
+
+DataFile = BaseFile | LogFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    stamp: int | None  # None: list it again
+    files: tuple[DataFile, ...]
+    folders: tuple[str, ...]  # paths relative to the table
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    state: TableState
+    folders: Mapping[str, _Folder]
+
+
+_known: "weakref.WeakKeyDictionary[Storage, _Known]" = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def look(storage: Storage) -> TableState:
+    """The table now; the same object as before while nothing has changed. Raises what `state.load` raises."""
+    with _lock:
+        known = _known.get(storage)
+    head = load_head(storage)
+    same = known is not None and _same_timeline(known.state, head)
+    folders = None if known is None or known.state.is_broken else _renewed(storage, known, head, same)
+    if folders is not None and known is not None and same and folders is known.folders:
+        return known.state
+    made = {} if folders is None else dict(folders)
+
+    def files() -> tuple[DataFile, ...]:
+        if not made:
+            _list(storage, [""], made)
+        return tuple(chain.from_iterable(made[name].files for name in sorted(made)))
+
+    def again() -> tuple[DataFile, ...]:
+        made.clear()
+        return files()
+
+    state = with_files(storage, head, files(), again)
+    if folders is not None and known is not None and made:
+        state.grown_from(known.state, _differing(known.folders, made))
+    if not storage.stamps([""])[0]:
+        return state
+    with _lock:
+        _known[storage] = _Known(state, made)
+    return state
+
+
+def _differing(before: Mapping[str, _Folder], now: Mapping[str, _Folder]) -> Iterable[str]:
+    return [name for name in before.keys() | now.keys() if before.get(name) is not now.get(name)]
+
+
+def _same_timeline(before: TableState, now: TableState) -> bool:
+    return before.config == now.config and before.instant_files == now.instant_files
+
+
+def _renewed(storage: Storage, known: _Known, head: TableState, same: bool) -> Mapping[str, _Folder] | None:
+    """The folders as they are now, the very same object when all are as they were; None when all have to be listed."""
+    if head.timeline.pending(*_REMOVING) or known.state.config != head.config:
+        return None
+    touched: set[str] = set()
+    if not same:
+        named = _touched(known.state, head)
+        if named is None:
+            return None
+        touched = named | _unsettled(known)
+    names = list(known.folders)
+    stamps = storage.stamps(names)
+    stale = [n for n, now in zip(names, stamps, strict=True) if now is None or now != known.folders[n].stamp]
+    stale += [n for n in touched if n not in known.folders or n not in set(stale)]
+    if not stale:
+        return known.folders
+    made = dict(known.folders)
+    _list(storage, stale, made)
+    return made
+
+
+def _touched(before: TableState, now: TableState) -> set[str] | None:
+    """The partitions in which the actions that completed since were at work; None when that is not known."""
+    named = {i.file_name: i for i in now.timeline.instants}
+    for name in before.instant_files.keys() - now.instant_files.keys():
+        parsed = parse_instant_file(name, now.config.layout)
+        if parsed is not None and parsed[3] == COMPLETED:
+            return None
+    found: set[str] = set()
+    for name, info in now.instant_files.items():
+        if before.instant_files.get(name) == info or name not in named or not named[name].is_completed:
+            continue
+        partitions = _partitions(now, named[name])
+        if partitions is None:
+            return None
+        found.update(partitions)
+    return found
+
+
+def _partitions(state: TableState, instant: Instant) -> Iterable[str] | None:
+    try:
+        if instant.completed_action in WRITE_ACTIONS:
+            metadata = state.commit(instant)
+            known = metadata.operation is not None or metadata.partition_stats
+            return {*metadata.partition_stats, *metadata.replaced} if known else None
+        if instant.action in ("clean", "rollback"):
+            return list(state.record(instant)["partitionMetadata"])
+    except (LakeError, KeyError, TypeError):
+        return None
+    return () if instant.action == "savepoint" else None
+
+
+def _unsettled(known: _Known) -> set[str]:
+    """The folders with files that did not count."""
+    committed = known.state.timeline.is_committed
+    counts: dict[str, bool] = {}
+    for file in known.state.files:
+        counts.setdefault(file.instant, committed(file.instant))
+    if all(counts.values()):
+        return set()
+    return {name for name, folder in known.folders.items() if not all(counts[f.instant] for f in folder.files)}
+
+
+def _list(storage: Storage, names: Iterable[str], made: dict[str, _Folder]) -> None:
+    """List these folders, and those below that are not in `made`."""
+    waiting = list(names)
+    while waiting:
+        stamps = storage.stamps(waiting)
+        below: list[str] = []
+        for name, stamp in zip(waiting, stamps, strict=True):
+            listed = time.time_ns()
+            found, folders = storage.list(name)
+            inner = tuple(f"{name}/{f}" if name else f for f in folders if name or f != HOODIE)
+            before = made.get(name)
+            for gone in set(before.folders if before else ()) - set(inner):
+                _drop(gone, made)
+            trusted = stamp if stamp is not None and stamp < listed - FRESH_NS else None
+            made[name] = _Folder(trusted, _data_files(name, found), inner)
+            below += [f for f in inner if f not in made]
+        waiting = below
+
+
+def _drop(name: str, made: dict[str, _Folder]) -> None:
+    gone = made.pop(name, None)
+    for below in gone.folders if gone else ():
+        _drop(below, made)
+
+
+def _data_files(partition: str, infos: Iterable[FileInfo]) -> tuple[DataFile, ...]:
+    parsed = (parse_data_file(partition, i.path.rpartition("/")[2], i.size_bytes) for i in infos)
+    return tuple(file for file in parsed if file is not None)
