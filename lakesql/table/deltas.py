@@ -11,8 +11,9 @@ private temporary folder:
                                             deletes that survive; null ordering = commit-time delete; own = the ordering
                                             value is that of the row it removed, as unconditional deletes carry it
 
-Matching base rows by position costs one key join per slice ever, not one per query (duckdb notes 1.4). When a key is
-twice in one base file only its first row is merged, as Hudi's own reader does.
+Matching base rows by position costs one key join per slice ever, not one per query (duckdb notes 1.4), and by a plain
+merge mode not even one per process (`outcomes`). When a key is twice in one base file only its first row is merged, as
+Hudi's own reader does.
 
 Who needs a delta once, as compaction does, asks `folded`: the same in memory, nothing is kept.
 """
@@ -25,6 +26,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,15 +39,18 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
-from lakesql.table import merge, mergers
+from lakesql.table import merge, mergers, outcomes
 from lakesql.table.known_settings import known_settings
-from lakesql.table.logfold import LOG, SLOT, View, base_rows_sql, fold_log, key_sql, taken_by
+from lakesql.table.logfold import LOG, SLOT, View, fold_log, key_sql
 from lakesql.table.logs import LogPart, read_log_parts
+from lakesql.table.plainfold import applied, decide
 
 BATCH_LOG_BYTES = 48 << 20
 ROW_GROUP_ROWS = 131_072
 CACHE_BYTES = 4 << 30
-WINNERS = "__lakesql_winners"
+DECODERS = min(8, os.cpu_count() or 1)
+FORMAT = 1
+"""Of what an outcome on disk means; a new number when merging changes."""
 
 Cursor = duckdb.DuckDBPyConnection
 
@@ -86,7 +91,7 @@ def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[
     keys = [_identity(view, s) for s in slices]
     with _lock:
         for chunk in _chunks([i for i, k in enumerate(keys) if k not in _cache], slices):
-            batch = _build(cur, view, [slices[i] for i in chunk])
+            batch = _build(cur, view, [slices[i] for i in chunk], [keys[i] for i in chunk])
             for slot, i in enumerate(chunk):
                 _cache[keys[i]] = batch, slot
         found = []
@@ -104,7 +109,8 @@ def folded(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[Delta]:
         found = {i: _delta_of(placed) for i, placed in kept.items()}
     missing = [i for i in range(len(slices)) if i not in found]
     if missing:
-        dead, live, _, _ = _merged(cur, view, [slices[i] for i in missing])
+        chosen = [slices[i] for i in missing]
+        dead, live, _, _ = _merged(cur, view, chosen, [_identity(view, s) for s in chosen])
         for slot, i in enumerate(missing):
             found[i] = _delta(_of_slot(dead, "slot", slot), _of_slot(live, SLOT, slot))
     return [found[i] for i in range(len(slices))]
@@ -225,31 +231,48 @@ def _start_anew() -> None:
 os.register_at_fork(after_in_child=_start_anew)
 
 
-def _build(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> Batch:
-    *merged, beaten = _merged(cur, view, slices)
+def _build(cur: Cursor, view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]]) -> Batch:
+    *merged, beaten = _merged(cur, view, slices, identities)
     number = next(_numbers)
     dead, live, tombs = (str(_temporary_folder() / f"{kind}{number}.parquet") for kind in ("dead", "live", "tombs"))
     size = 0
     for path, table in zip((dead, live, tombs), merged, strict=True):
-        pq.write_table(table, path, compression="none", row_group_size=ROW_GROUP_ROWS)
+        pq.write_table(table, path, compression="none", row_group_size=ROW_GROUP_ROWS, use_dictionary=False)
         size += Path(path).stat().st_size
     return Batch(number, dead, live, tombs, len(slices), size, frozenset(beaten.to_pylist()))
 
 
 def _merged(
-    cur: Cursor, view: View, slices: Sequence[FileSlice]
-) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray]:
+    cur: Cursor, view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]]
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray | pa.Array]:
     """dead, live and tombs of the slices, sorted by slot, and the slots in which a base row won."""
-    types = view.ordering_types()
-    parts = [
-        (slot, part)
-        for slot, s in enumerate(slices)
-        for part in read_log_parts(view.state, s, view.as_of, view.schema, types, view.evolved)
-    ]
+    parts = [(slot, part) for slot, found in enumerate(_decoded(view, slices)) for part in found]
     rows = _concat([part.rows for _, part in parts if part.rows is not None], view.schema)
-    with known_settings(cur):
-        dead, live, tombs, beaten = _merge(cur, view, slices, parts, rows)
-    return dead.sort_by("slot"), live, tombs, beaten
+    return _merge(cur, view, slices, parts, rows, _names(view, slices, identities))
+
+
+def _decoded(view: View, slices: Sequence[FileSlice]) -> list[list[LogPart]]:
+    """The log of each slice, several at a time: numpy and Arrow decode outside of Python's lock, storage answers late."""
+
+    def read(one: FileSlice) -> list[LogPart]:
+        return read_log_parts(view.state, one, view.as_of, view.schema, view.ordering_types(), view.evolved)
+
+    if len(slices) < 2:
+        return [read(one) for one in slices]
+    with ThreadPoolExecutor(min(len(slices), DECODERS)) as pool:
+        return list(pool.map(read, slices))
+
+
+def _names(view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Under which names the outcomes of the slices are kept on disk; empty for those that are not."""
+    config = view.state.config
+    used = outcomes.used(config.properties) and mergers.find(config) is None
+    return [
+        outcomes.digest((FORMAT, config.version, s.base.size_bytes, identity))
+        if used and s.base is not None and s.base.size_bytes >= outcomes.BASE_BYTES_MIN
+        else ""
+        for s, identity in zip(slices, identities, strict=True)
+    ]
 
 
 def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -257,69 +280,34 @@ def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def _merge(
-    cur: Cursor, view: View, slices: Sequence[FileSlice], parts: list[tuple[int, LogPart]], rows: pa.Table
-) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray]:
+    cur: Cursor,
+    view: View,
+    slices: Sequence[FileSlice],
+    parts: list[tuple[int, LogPart]],
+    rows: pa.Table,
+    names: Sequence[str],
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray | pa.Array]:
     """dead, live and tombs of the slices, and the slots in which a base row won."""
     records = _log_records(cur, view, parts, rows)
     if not records.num_rows:
         dead = _no_dead()
-        return dead, _with_slot(pa.array([], pa.int32()), rows.slice(0, 0)), _no_tombs(view), dead["slot"]
+        live = rows.slice(0, 0).add_column(0, pa.field(SLOT, pa.int32()), pa.array([], pa.int32()))
+        return dead, live, _no_tombs(view), dead["slot"]
     rule = merge.rule_of(view.state.config, view.state.path)
     lacking = {number: part.missing for number, (_, part) in enumerate(parts) if part.missing}
-    cur.register(LOG, records)
-    try:
-        if rule.plain and not lacking:
-            dead, winners, beaten = _survivors(cur, view, slices, merge.mode_of(rule), records)
-            live = winners.filter(pc.equal(winners["kind"], merge.UPSERT))
-            tombs = winners.filter(pc.not_equal(winners["kind"], merge.UPSERT))
-            dead = taken_by(dead, "seq", live["seq"].to_numpy(), live["slot"].to_numpy())
-            kept = rows.take(pc.take(records["row"], live["seq"]))
-            live = _with_slot(live["slot"], kept)
-        else:
-            dead, live, tombs, beaten = fold_log(cur, view, slices, rule, lacking, records, rows)
-    finally:
-        cur.unregister(LOG)
+    if rule.plain and not lacking:
+        found = decide(cur, view, slices, merge.mode_of(rule), records, names)
+        dead, live, tombs, beaten = applied(found, records, rows)
+    else:
+        cur.register(LOG, records)
+        try:
+            with known_settings(cur):
+                dead, live, tombs, beaten = fold_log(cur, view, slices, rule, lacking, records, rows)
+            dead = dead.sort_by("slot")
+        finally:
+            cur.unregister(LOG)
     ords = [f"ord_{i}" for i in range(len(view.ordering_types()))]
     return dead, live, tombs.select(["slot", "key", *ords, "own"]), beaten
-
-
-def _survivors(
-    cur: Cursor, view: View, slices: Sequence[FileSlice], mode: merge.MergeMode, records: pa.Table
-) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
-    """The base rows that do not count any more, the log records that do, and the slots in which a base row won, by a
-    plain merge mode."""
-    n = len(view.ordering_types())
-    voided = pc.any(pc.equal(records["kind"], merge.COMMIT_TIME_DELETE)).as_py()
-    try:
-        cur.execute(f"CREATE OR REPLACE TEMP TABLE {WINNERS} AS " + merge.winners_sql(mode, n, LOG, bool(voided)))
-        survives = mode.base_survives(n, "b", "w")
-        same = f"{merge.ordering(n, 'b')} = {merge.ordering(n, 'w')}" if n else "false"
-        matched = cur.sql(
-            f"SELECT w.slot, b.row_no, w.seq, {survives} AS survives, {same} AS same "
-            f"FROM ({base_rows_sql(view, slices, [])}) b JOIN {WINNERS} w ON b.key = w.key AND b.slot = w.slot"
-        ).to_arrow_table()
-        matched = _first_of_each(matched)
-        winners = cur.sql(f"SELECT * FROM {WINNERS} ORDER BY slot, seq").to_arrow_table()
-        logged = pa.array([], pa.int64())
-        if n and pc.any(pc.equal(winners["kind"], merge.DELETE)).as_py():
-            logged = cur.sql(
-                f"SELECT DISTINCT w.seq FROM {WINNERS} w JOIN {LOG} b ON b.slot = w.slot AND b.key = w.key "
-                f"WHERE w.kind = {merge.DELETE} AND b.kind = {merge.UPSERT} AND {same}"
-            ).to_arrow_table()["seq"]
-    finally:
-        cur.execute(f"DROP TABLE IF EXISTS {WINNERS}")
-    lost = matched.filter(matched["survives"])
-    winners = winners.filter(pc.invert(pc.is_in(winners["seq"], value_set=lost["seq"].combine_chunks())))
-    own = pc.or_(pc.is_in(winners["seq"], matched.filter(matched["same"])["seq"]), pc.is_in(winners["seq"], logged))
-    winners = winners.append_column("own", own)
-    return matched.filter(pc.invert(matched["survives"])).select(["slot", "row_no", "seq"]), winners, lost["slot"]
-
-
-def _first_of_each(matched: pa.Table) -> pa.Table:
-    """The first base row that each log record met; rarely is there more than one."""
-    order = np.lexsort((matched["row_no"].to_numpy(), seq := matched["seq"].to_numpy()))
-    repeated = np.flatnonzero(np.diff(seq[order]) == 0) + 1
-    return matched.take(pa.array(np.delete(order, repeated))) if len(repeated) else matched
 
 
 def _log_records(cur: Cursor, view: View, parts: list[tuple[int, LogPart]], rows: pa.Table) -> pa.Table:
@@ -361,7 +349,8 @@ def _row_keys(cur: Cursor, view: View, rows: pa.Table) -> pa.ChunkedArray:
     else:
         cur.register("__lakesql_rows", rows)
         try:
-            keys = cur.sql(f"SELECT {key_sql(view)} AS key FROM __lakesql_rows").to_arrow_table()["key"]
+            with known_settings(cur):
+                keys = cur.sql(f"SELECT {key_sql(view)} AS key FROM __lakesql_rows").to_arrow_table()["key"]
         finally:
             cur.unregister("__lakesql_rows")
     if keys.null_count:
@@ -389,10 +378,6 @@ def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
     unordered = pc.is_null(rows[fields[0]]) if fields else pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
     kind = pc.if_else(unordered, merge.COMMIT_TIME_DELETE, merge.DELETE)
     return pc.if_else(deleted, kind, merge.UPSERT).cast(pa.int8())
-
-
-def _with_slot(slots: Any, rows: pa.Table) -> pa.Table:
-    return rows.add_column(0, pa.field(SLOT, pa.int32()), slots.cast(pa.int32()))
 
 
 def _no_dead() -> pa.Table:

@@ -58,9 +58,9 @@ def test_a_slice_is_decoded_once(mor: lakesql.Table, monkeypatch: pytest.MonkeyP
     calls = []
     build: Callable[..., object] = deltas._build
 
-    def counted(cur: object, view: object, slices: Sequence[object]) -> object:
+    def counted(cur: object, view: object, slices: Sequence[object], identities: object) -> object:
         calls.append(len(slices))
-        return build(cur, view, slices)
+        return build(cur, view, slices, identities)
 
     monkeypatch.setattr(deltas, "_build", counted)
     mor.read(where="v > 3").read_all()
