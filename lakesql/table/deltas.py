@@ -84,6 +84,12 @@ _numbers = itertools.count()
 _cache: OrderedDict[tuple[Any, ...], tuple[Batch, int]] = OrderedDict()
 _lock = threading.Lock()
 _folder: Path | None = None
+_removals = 0
+
+
+def removals() -> int:
+    """A number that changes whenever the files of a batch may have gone."""
+    return _removals
 
 
 def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[Batch, int]]:
@@ -194,6 +200,7 @@ def _identity(view: View, file_slice: FileSlice) -> tuple[Any, ...]:
 
 def _evict(in_use: set[int]) -> None:
     """Drop the batches used longest ago, all their slices at once, while the folder is too large."""
+    global _removals
     sizes = {batch.number: batch.size_bytes for batch, _ in _cache.values()}
     total = sum(sizes.values())
     for batch, _ in list(_cache.values()):
@@ -201,6 +208,7 @@ def _evict(in_use: set[int]) -> None:
             return
         if batch.number in in_use or batch.number not in sizes:
             continue
+        _removals += 1
         total -= sizes.pop(batch.number)
         for key in [k for k, (b, _) in _cache.items() if b.number == batch.number]:
             del _cache[key]
@@ -223,8 +231,8 @@ def _remove(folder: Path, owner: int) -> None:
 
 def _start_anew() -> None:
     """In a forked process: numbers and files go on in the parent, so its folder is not ours to write to."""
-    global _folder, _lock
-    _folder, _lock = None, threading.Lock()
+    global _folder, _lock, _removals
+    _folder, _lock, _removals = None, threading.Lock(), _removals + 1
     _cache.clear()
 
 

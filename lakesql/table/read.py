@@ -182,7 +182,7 @@ def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str
 
     `cur` decodes the logs of slices not seen before; the text is valid on every connection of this process.
     """
-    live.note(plan.view.state.path, (f.path for s in plan.slices for f in (s.base, *s.logs) if f is not None))
+    live.note(plan.view.state.path, paths_of(plan))
     names = list(plan.schema.names if columns is None else columns)
     wanted = names if plan.commits is None or "_hoodie_commit_time" in names else [*names, "_hoodie_commit_time"]
     clean = [s.base for s in plan.slices if s.base is not None and not s.logs and _may_have(plan, s.base)]
@@ -208,6 +208,11 @@ def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str
     if plan.commits is None:
         return sql
     return f"SELECT {', '.join(map(quote, names))} FROM ({sql}) WHERE {_commit_condition(plan.commits)}"
+
+
+def paths_of(plan: ReadPlan) -> tuple[str, ...]:
+    """The files that a plan reads, relative to the table."""
+    return tuple(f.path for s in plan.slices for f in (s.base, *s.logs) if f is not None)
 
 
 def _commit_condition(commits: CommitFilter) -> str:
