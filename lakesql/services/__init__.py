@@ -24,10 +24,12 @@ from lakesql.services import (
     ttl,
 )
 from lakesql.storage import Storage
+from lakesql.table.outcomes import DISK_CACHE
 from lakesql.write.clock import Clock, system_clock
-from lakesql.write.values import Parse
+from lakesql.write.values import Parse, flag
 
 SETTINGS: dict[str, Parse] = {
+    DISK_CACHE: flag,
     **freshness.SETTINGS,
     **adaptive_settings.SETTINGS,
     **compaction_plan.SETTINGS,
@@ -37,7 +39,7 @@ SETTINGS: dict[str, Parse] = {
     **cleaning.SETTINGS,
     **archiving.SETTINGS,
 }
-"""Every setting of a service: its name, and what makes a value of its text."""
+"""Every setting of a service or a read: its name, and what makes a value of its text."""
 
 AfterWrite = Callable[[duckdb.DuckDBPyConnection, Storage, Mapping[str, str], Clock], list[str]]
 

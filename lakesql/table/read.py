@@ -221,6 +221,8 @@ def _commit_condition(commits: CommitFilter) -> str:
         return f"{column} NOT IN ({', '.join(map(literal, commits.instants))})" if commits.instants else "true"
     if not commits.instants:
         return "false"
+    if len(commits.instants) == 1:
+        return f"{column} = {literal(commits.instants[0])}"
     low, high = literal(min(commits.instants)), literal(max(commits.instants))
     if len(commits.instants) > _IN_LIST_MAX:
         chosen = f"{column} IN (SELECT unnest({literals(commits.instants)}))"
