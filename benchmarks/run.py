@@ -50,7 +50,11 @@ GOALS = [
     Goal("MoR read sum, first / base files only", "mor-sum-lakesql", "mor-sum-parquet", "first_s", None),
     *(
         Goal(
-            f"MoR, 20 % of files dirty, {q}, {when} / base files only", f"fifth-{q}-{case}", f"fifth-{q}-parquet", f, l
+            f"MoR, 20 % of files dirty, {q}, {when} / base files only",
+            f"fifth-{q}-{case}",
+            f"fifth-{q}-parquet",
+            figure,
+            limit,
         )
         for q in QUERIES
         for when, case, figure, limit in (
