@@ -39,6 +39,7 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
+from lakesql.storage import LocalStorage
 from lakesql.table import merge, mergers, outcomes
 from lakesql.table.known_settings import known_settings
 from lakesql.table.logfold import LOG, SLOT, View, fold_log, key_sql
@@ -48,6 +49,7 @@ from lakesql.table.plainfold import applied, decide
 BATCH_LOG_BYTES = 48 << 20
 ROW_GROUP_ROWS = 131_072
 CACHE_BYTES = 4 << 30
+LONG_LOG_BYTES = 1 << 20  # of one slice
 DECODERS = min(8, os.cpu_count() or 1)
 FORMAT = 1
 """Of what an outcome on disk means; a new number when merging changes."""
@@ -260,12 +262,16 @@ def _merged(
 
 
 def _decoded(view: View, slices: Sequence[FileSlice]) -> list[list[LogPart]]:
-    """The log of each slice, several at a time: numpy and Arrow decode outside of Python's lock, storage answers late."""
+    """The log of each slice; several at a time where numpy works long outside of Python's lock, or storage answers late.
+
+    Short logs on a local disk in threads take twice the time of a loop: the threads wait for the lock.
+    """
 
     def read(one: FileSlice) -> list[LogPart]:
         return read_log_parts(view.state, one, view.as_of, view.schema, view.ordering_types(), view.evolved)
 
-    if len(slices) < 2:
+    log_bytes = sum(log.size_bytes for one in slices for log in one.logs)
+    if isinstance(view.state.storage, LocalStorage) and log_bytes < len(slices) * LONG_LOG_BYTES:
         return [read(one) for one in slices]
     with ThreadPoolExecutor(min(len(slices), DECODERS)) as pool:
         return list(pool.map(read, slices))
