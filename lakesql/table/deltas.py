@@ -27,7 +27,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,9 @@ LONG_LOG_BYTES = 1 << 20  # of one slice
 DECODERS = min(8, os.cpu_count() or 1)
 FORMAT = 1
 """Of what an outcome on disk means; a new number when merging changes."""
+
+IS_DELETED, OPERATION = "_hoodie_is_deleted", "_hoodie_operation"
+"""Columns by which a row says of itself that it is a delete."""
 
 Cursor = duckdb.DuckDBPyConnection
 
@@ -94,10 +97,18 @@ def removals() -> int:
     return _removals
 
 
-def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[Batch, int]]:
-    """The batch and the slot in it for each slice. Slices without logs are not asked for."""
+def prepare(
+    cur: Cursor, view: View, slices: Sequence[FileSlice], columns: Sequence[str] | None = None
+) -> list[tuple[Batch, int]]:
+    """The batch and the slot in it for each slice. Slices without logs are not asked for.
+
+    With `columns` the live rows need have no others: these are skipped over in logs that nobody has decoded yet.
+    """
     keys = [_identity(view, s) for s in slices]
+    narrow = view if columns is None else _narrowed(view, columns)
     with _lock:
+        if narrow is not view and not all(k in _cache for k in keys):
+            view, keys = narrow, [_identity(narrow, s) for s in slices]
         for chunk in _chunks([i for i, k in enumerate(keys) if k not in _cache], slices):
             batch = _build(cur, view, [slices[i] for i in chunk], [keys[i] for i in chunk])
             for slot, i in enumerate(chunk):
@@ -108,6 +119,23 @@ def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[
             found.append(_cache[key])
         _evict({batch.number for batch, _ in found})
     return found
+
+
+def _narrowed(view: View, columns: Sequence[str]) -> View:
+    """The view of some columns and of those that decide how rows merge; all of it where columns depend on each other."""
+    config = view.state.config
+    if not config.meta_fields or view.evolved or not merge.rule_of(config, view.state.path).plain:
+        return view
+    wanted = {*columns, *_deciding(view)}
+    return replace(view, schema=pa.schema([f for f in view.schema if f.name in wanted]))
+
+
+def _deciding(view: View) -> tuple[str, ...]:
+    """The columns that a plain merge looks at."""
+    config = view.state.config
+    marks = (IS_DELETED, OPERATION, *((config.delete_field,) if config.delete_field else ()))
+    keys = ("_hoodie_record_key",) if config.meta_fields else config.record_key_fields
+    return (*keys, *view.ordering_fields(), *marks)
 
 
 def folded(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[Delta]:
@@ -281,8 +309,9 @@ def _names(view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[A
     """Under which names the outcomes of the slices are kept on disk; empty for those that are not."""
     config = view.state.config
     used = outcomes.used(config.properties) and mergers.find(config) is None
+    deciding = [str(f) for f in view.schema if f.name in _deciding(view)]
     return [
-        outcomes.digest((FORMAT, config.version, s.base.size_bytes, identity))
+        outcomes.digest((FORMAT, config.version, s.base.size_bytes, *identity[:-1], deciding))
         if used and s.base is not None and s.base.size_bytes >= outcomes.BASE_BYTES_MIN
         else ""
         for s, identity in zip(slices, identities, strict=True)
@@ -378,16 +407,16 @@ def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
     """UPSERT, or DELETE for rows that say of themselves that they are deletes (hudi-format 5.2)."""
     config = view.state.config
     deleted = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
-    if "_hoodie_is_deleted" in rows.column_names and rows.schema.field("_hoodie_is_deleted").type == pa.bool_():
-        deleted = pc.or_(deleted, pc.fill_null(rows["_hoodie_is_deleted"], False))
+    if IS_DELETED in rows.column_names and rows.schema.field(IS_DELETED).type == pa.bool_():
+        deleted = pc.or_(deleted, pc.fill_null(rows[IS_DELETED], False))
     if config.delete_field and config.delete_marker is not None and config.delete_field in rows.column_names:
         marks, marker = rows[config.delete_field].cast(pa.string()), config.delete_marker
         if merge.marker_in_any_case(config):
             marks, marker = pc.utf8_upper(marks), marker.upper()
         marked = pc.equal(marks, marker)
         deleted = pc.or_(deleted, pc.fill_null(marked, False))
-    if "_hoodie_operation" in rows.column_names:
-        deleted = pc.or_(deleted, pc.fill_null(pc.is_in(rows["_hoodie_operation"], pa.array(["D", "-U"])), False))
+    if OPERATION in rows.column_names:
+        deleted = pc.or_(deleted, pc.fill_null(pc.is_in(rows[OPERATION], pa.array(["D", "-U"])), False))
     fields = view.ordering_fields()
     unordered = pc.is_null(rows[fields[0]]) if fields else pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
     kind = pc.if_else(unordered, merge.COMMIT_TIME_DELETE, merge.DELETE)

@@ -177,17 +177,21 @@ def columns(state: TableState, as_of: str | None = None) -> pa.Schema:
     return pa.schema([*meta, *found])
 
 
-def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str] | None = None) -> str:
+def to_sql(
+    cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str] | None = None, alone: bool = False
+) -> str:
     """The query that yields the rows of a plan: the meta columns, then the table's columns, or just `columns`.
 
     `cur` decodes the logs of slices not seen before; the text is valid on every connection of this process.
+    `alone`: nobody is about to ask for further columns, so they are left out of what is decoded, too.
     """
     live.note(plan.view.state.path, paths_of(plan))
     names = list(plan.schema.names if columns is None else columns)
     wanted = names if plan.commits is None or "_hoodie_commit_time" in names else [*names, "_hoodie_commit_time"]
     clean = [s.base for s in plan.slices if s.base is not None and not s.logs and _may_have(plan, s.base)]
     dirty = [i for i, s in enumerate(plan.slices) if s.logs]
-    placed = deltas.prepare(cur, plan.view, [plan.slices[i] for i in dirty]) if dirty else []
+    narrow = wanted if alone else None
+    placed = deltas.prepare(cur, plan.view, [plan.slices[i] for i in dirty], narrow) if dirty else []
     logged = _by_batch(placed)
     more = [
         b.live

@@ -206,3 +206,34 @@ def test_a_kept_plan_is_not_used_after_its_deltas_were_dropped(
     other.upsert([{"id": 1, "v": 2, "ts": 2}])
     other.read().read_all()  # makes room by dropping the delta of the first table
     assert con.sql(sql).fetchall() == [(99,)]
+
+
+def test_columns_that_are_not_read_are_not_decoded_from_the_log(
+    mor: lakesql.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[set[str]] = []
+    parts: Callable[..., list[object]] = deltas.read_log_parts
+
+    def seen(*given: object) -> list[object]:
+        schema = given[3]
+        assert isinstance(schema, pa.Schema)
+        decoded.append(set(schema.names))
+        return parts(*given)
+
+    monkeypatch.setattr(deltas, "read_log_parts", seen)
+    deltas._cache.clear()
+    some = mor.read(columns=["id", "id"]).read_all()
+    assert sorted(some.column(0).to_pylist()) == [i for i in range(100) if i != 6]
+    assert decoded == [{"_hoodie_record_key", "id", "ts"}]
+    whole = {r["id"]: r for r in mor.read().read_all().to_pylist()}
+    assert (whole[5]["v"], len(whole)) == (99, 99)
+    mor.read(columns=["v"]).read_all()  # all of the log is known by now
+    assert len(decoded) == 2
+
+
+@pytest.mark.parametrize("column", ["_hoodie_commit_time", "_hoodie_record_key", "_hoodie_partition_path", "v"])
+def test_a_filter_on_any_column_reaches_dirty_base_files_and_log_rows(mor: lakesql.Table, column: str) -> None:
+    value = "'5'" if column.startswith("_") else "5"
+    text = plan_text(registered(), f"SELECT count(*) FROM hudi_scan('{mor.path}') WHERE {column} = {value}")
+    scans = [part.split('"children"')[0] for part in text.split("READ_PARQUET")[1:]]
+    assert len([s for s in scans if "Filters" in s and column in s]) == 2, text
