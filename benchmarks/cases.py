@@ -8,6 +8,9 @@ After the clock has stopped, writes are checked: the number of rows, and of rows
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -118,8 +121,36 @@ def bulk_insert(root: Path, work: Path, memory: str | None) -> Measured:
 
 
 def read_hudi(root: Path, work: Path, query: str, table: str) -> Measured:
+    os.environ["XDG_CACHE_HOME"] = str(work / "cache")  # a first read finds nothing that another process left
+    return _read(work, QUERIES[query].format(source=f"hudi_scan('{root / table}')"))
+
+
+def read_hudi_again(root: Path, work: Path, query: str, table: str) -> Measured:
+    """The first read of a process, after another process has read the table."""
+    os.environ["XDG_CACHE_HOME"] = str(work / "cache")
+    code = "import sys, lakesql; lakesql.connect(warehouse=sys.argv[1]).sql(sys.argv[2]).fetchall()"
+    sql = f"SELECT count(*) FROM hudi_scan('{root / table}')"
+    subprocess.run([sys.executable, "-c", code, str(work), sql], check=True)
+    return _read(work, QUERIES[query].format(source=f"hudi_scan('{root / table}')"))
+
+
+def read_last_commit(root: Path, work: Path) -> Measured:
+    """What the last of twenty commits changed."""
+    path = root / "commits"
+    before = sorted(i.completed for i in lakesql.open_table(str(path)).state.timeline.completed_writes())[-2]
+    return _read(work, f"SELECT * FROM hudi_incremental('{path}', begin := '{before}')")
+
+
+def read_last_file(root: Path, work: Path) -> Measured:
+    """The files that the last of twenty commits wrote."""
+    last = max(data.base_files(root / "commits"), key=lambda f: f.rsplit("_", 1)[-1])
+    con = duckdb.connect(config={"temp_directory": str(work / "spill")})
+    sql = f"SELECT * FROM read_parquet('{last}')"
+    return lambda: _consume(con.sql(sql)), lambda: None, 1 + WARM_CALLS
+
+
+def _read(work: Path, sql: str) -> Measured:
     con = lakesql.connect(warehouse=str(work))
-    sql = QUERIES[query].format(source=f"hudi_scan('{root / table}')")
     return lambda: _consume(con.sql(sql)), lambda: None, 1 + WARM_CALLS
 
 
@@ -167,9 +198,12 @@ CASES: dict[str, Callable[[Path, Path], Measured]] = {
     "bulk-insert-512MB": lambda root, work: bulk_insert(root, work, LOW_MEMORY),
 }
 for _query in QUERIES:
-    for _name, _table in (("cow", "cow"), ("mor", "mor_upserted")):
+    for _name, _table in (("cow", "cow"), ("mor", "mor_upserted"), ("fifth", "mor_fifth")):
         CASES[f"{_name}-{_query}-parquet"] = partial(read_parquet, query=_query, table=_table)
         CASES[f"{_name}-{_query}-lakesql"] = partial(read_hudi, query=_query, table=_table)
+    CASES[f"fifth-{_query}-lakesql-again"] = partial(read_hudi_again, query=_query, table="mor_fifth")
+CASES["incremental-parquet"] = read_last_file
+CASES["incremental-lakesql"] = read_last_commit
 
 
 def main() -> None:

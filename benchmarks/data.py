@@ -1,8 +1,9 @@
 """The data of the benchmarks: one generated source, the same rows as Hudi tables and as a Delta table.
 
 Eight columns with a random key of 16 characters, so that no reader can prune files by key; ROWS_PER_FILE rows per base
-file. The updates change every hundredth row, the same share in each file, and no key is new. Everything is made once
-per number of rows and kept below benchmarks/data; a case works on a copy made of hard links.
+file; the table `commits` has one commit per file. The updates change every hundredth row, the same share in each file,
+and no key is new. Everything is made once per number of rows and kept below benchmarks/data; a case works on a copy
+made of hard links.
 """
 
 import shutil
@@ -17,8 +18,9 @@ import lakesql
 
 ROWS_PER_FILE = 250_000
 UPDATED_SHARE = 100
+DIRTY_FIFTH = 5  # of the files of mor_fifth one in so many has updates
 ZSTD_LEVEL = 1  # lakesql's level, given to every other writer too
-FORMAT = "2"  # of this folder; a new number makes the data anew
+FORMAT = "3"  # of this folder; a new number makes the data anew
 
 COLUMNS = """
     substr(md5(i::VARCHAR), 1, 16) AS id,
@@ -48,11 +50,20 @@ def prepare(folder: Path, rows: int) -> Path:
     ):
         con.execute(f"COPY (SELECT {COLUMNS.format(late=late)} FROM {source}) TO '{root / name}.parquet'")
     updates = pq.read_table(root / "updates.parquet")
-    for kind, folder_name in (("cow", "cow"), ("mor", "mor"), ("mor", "mor_upserted")):
+    few = updates.slice(0, updates.num_rows // DIRTY_FIFTH)  # keys of the first files alone
+    for kind, folder_name, changed in (
+        ("cow", "cow", None),
+        ("mor", "mor", None),
+        ("mor", "mor_upserted", updates),
+        ("mor", "mor_fifth", few),
+    ):
         table = new_table(root / folder_name, kind, updates.schema)
         table.bulk_insert(source_reader(root), **bulk_settings())
-        if folder_name == "mor_upserted":
-            table.upsert(updates)
+        if changed is not None:
+            table.upsert(changed)
+    table = new_table(root / "commits", "cow", updates.schema)
+    for batch in source_batches(root):
+        table.bulk_insert(batch, **bulk_settings())
     from deltalake import WriterProperties, write_deltalake  # of the extra `bench`, which only this peer needs
 
     for batch in source_batches(root):

@@ -48,6 +48,22 @@ GOALS = [
         for q in QUERIES
     ),
     Goal("MoR read sum, first / base files only", "mor-sum-lakesql", "mor-sum-parquet", "first_s", None),
+    *(
+        Goal(
+            f"MoR, 20 % of files dirty, {q}, {when} / base files only",
+            f"fifth-{q}-{case}",
+            f"fifth-{q}-parquet",
+            figure,
+            limit,
+        )
+        for q in QUERIES
+        for when, case, figure, limit in (
+            ("warm", "lakesql", "wall_s", 1.25),
+            ("first", "lakesql", "first_s", 2),
+            ("first, after another process", "lakesql-again", "first_s", 2),
+        )
+    ),
+    Goal("last of 20 commits / its files", "incremental-lakesql", "incremental-parquet", "wall_s", 1.2),
     Goal("peak MB of CoW upsert", "cow-upsert-lakesql", None, "peak_mb", 1024),
     Goal("peak MB of CoW upsert, memory_limit 512MB", "cow-upsert-512MB", None, "peak_mb", 1024),
     Goal("peak MB of bulk_insert, memory_limit 512MB", "bulk-insert-512MB", None, "peak_mb", 1024),

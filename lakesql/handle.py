@@ -155,7 +155,8 @@ class Table:
         chosen = "*" if columns is None else self._chosen(plan.schema, columns)
         condition = "" if where is None else f" WHERE ({self._one_condition(where)}\n)"
         with damage_named(plan.view.state), self._condition(where), interrupts(), live.noted() as held:
-            sql = to_sql(cur, plan)
+            alone = columns is not None and where is None
+            sql = to_sql(cur, plan, list(dict.fromkeys(columns)) if columns and alone else None, alone)
             batches = cur.sql(f"SELECT {chosen} FROM ({sql}){condition}").to_arrow_reader()
         return pa.RecordBatchReader.from_batches(batches.schema, self._streamed(batches, plan, where, held))
 

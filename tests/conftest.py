@@ -1,6 +1,6 @@
 """Fixtures that all folders share. Data and helpers without set-up are in `samples.py`, faults in `faulty.py`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -43,3 +43,11 @@ def new_table(tmp_path: Path) -> Callable[..., lakesql.Table]:
         return create(tmp_path / name, kind, properties)
 
     return make
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What reads keep on disk does not come from, or go to, the cache folder of the person who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield

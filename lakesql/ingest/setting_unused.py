@@ -73,6 +73,7 @@ UNUSED: Mapping[str, str] = {
     "hoodie.streamer.source.kafka.value.deserializer.class": "the format is set by lakesql.format and lakesql.wire",
     "hoodie.streamer.schemaprovider.registry.url": "the registry is set by kafka.schema.registry.url",
     "lakesql.merge.duplicates": "of MERGE alone",
+    "lakesql.read.disk_cache": "of reads",
     "lakesql.read_optimized.max_staleness": "of reads",
     "lakesql.read_optimized.on_stale": "of reads",
     "schema.registry.ssl.truststore.password": "PEM files of authorities have no password",

@@ -22,9 +22,11 @@ from lakesql.services import (
 )
 from lakesql.storage import Storage
 from lakesql.table.clock import Clock, system_clock
-from lakesql.values import Parse
+from lakesql.table.outcomes import DISK_CACHE
+from lakesql.values import Parse, flag
 
 SETTINGS: dict[str, Parse] = {
+    DISK_CACHE: flag,
     **freshness.SETTINGS,
     **adaptive_settings.SETTINGS,
     **compaction_plan.SETTINGS,
@@ -34,7 +36,7 @@ SETTINGS: dict[str, Parse] = {
     **cleaning.SETTINGS,
     **archiving.SETTINGS,
 }
-"""Every setting of a service: its name, and what makes a value of its text."""
+"""Every setting of a service or a read: its name, and what makes a value of its text."""
 
 AfterWrite = Callable[[duckdb.DuckDBPyConnection, Storage, Mapping[str, str], Clock], list[str]]
 

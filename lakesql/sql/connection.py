@@ -46,6 +46,7 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
+from lakesql.table import outcomes
 from lakesql.table.clock import Clock, system_clock
 from lakesql.table.damaged import damage
 from lakesql.table.interrupts import interrupts
@@ -167,6 +168,7 @@ class Connection:
             raise SQLError(f"a statement is a text, found {type(text).__name__}.")
         session = self._session
         session.instance.own(session.owner)
+        outcomes.choose(session.settings.get(outcomes.DISK_CACHE))
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()

@@ -30,6 +30,7 @@ from lakesql.table import read
 from lakesql.table.clock import system_clock
 from lakesql.table.lists import FUNCTION, paths_of
 from lakesql.table.names import quote
+from lakesql.table.planned import snapshot_sql
 from lakesql.table.state import TableState
 
 Connection = duckdb.DuckDBPyConnection
@@ -50,6 +51,8 @@ def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str | 
         return _read_optimized(cursor, state, (as_of, *arguments[2:]))
     if as_of is None:
         note_read(state, system_clock())
+        if mode is None or mode.lower() == "snapshot":
+            return snapshot_sql(cursor, state)
     return read.to_sql(cursor, read.plan(state, _time(as_of), (mode or "snapshot").lower()))
 
 

@@ -11,8 +11,9 @@ private temporary folder:
                                             deletes that survive; null ordering = commit-time delete; own = the ordering
                                             value is that of the row it removed, as unconditional deletes carry it
 
-Matching base rows by position costs one key join per slice ever, not one per query (duckdb notes 1.4). When a key is
-twice in one base file only its first row is merged, as Hudi's own reader does.
+Matching base rows by position costs one key join per slice ever, not one per query (duckdb notes 1.4), and by a plain
+merge mode not even one per process (`outcomes`). When a key is twice in one base file only its first row is merged, as
+Hudi's own reader does.
 
 Who needs a delta once, as compaction does, asks `folded`: the same in memory, nothing is kept.
 """
@@ -25,7 +26,8 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +39,23 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
-from lakesql.table import merge, mergers
+from lakesql.storage import LocalStorage
+from lakesql.table import merge, mergers, outcomes
 from lakesql.table.known_settings import known_settings
-from lakesql.table.logfold import LOG, SLOT, View, base_rows_sql, fold_log, key_sql, taken_by
+from lakesql.table.logfold import LOG, SLOT, View, fold_log, key_sql
 from lakesql.table.logs import LogPart, read_log_parts
+from lakesql.table.plainfold import applied, decide
 
 BATCH_LOG_BYTES = 48 << 20
 ROW_GROUP_ROWS = 131_072
 CACHE_BYTES = 4 << 30
-WINNERS = "__lakesql_winners"
+LONG_LOG_BYTES = 1 << 20  # of one slice
+DECODERS = min(8, os.cpu_count() or 1)
+FORMAT = 1
+"""Of what an outcome on disk means; a new number when merging changes."""
+
+IS_DELETED, OPERATION = "_hoodie_is_deleted", "_hoodie_operation"
+"""Columns by which a row says of itself that it is a delete."""
 
 Cursor = duckdb.DuckDBPyConnection
 
@@ -79,14 +89,28 @@ _numbers = itertools.count()
 _cache: OrderedDict[tuple[Any, ...], tuple[Batch, int]] = OrderedDict()
 _lock = threading.Lock()
 _folder: Path | None = None
+_removals = 0
 
 
-def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[Batch, int]]:
-    """The batch and the slot in it for each slice. Slices without logs are not asked for."""
+def removals() -> int:
+    """A number that changes whenever the files of a batch may have gone."""
+    return _removals
+
+
+def prepare(
+    cur: Cursor, view: View, slices: Sequence[FileSlice], columns: Sequence[str] | None = None
+) -> list[tuple[Batch, int]]:
+    """The batch and the slot in it for each slice. Slices without logs are not asked for.
+
+    With `columns` the live rows need have no others: these are skipped over in logs that nobody has decoded yet.
+    """
     keys = [_identity(view, s) for s in slices]
+    narrow = view if columns is None else _narrowed(view, columns)
     with _lock:
+        if narrow is not view and not all(k in _cache for k in keys):
+            view, keys = narrow, [_identity(narrow, s) for s in slices]
         for chunk in _chunks([i for i, k in enumerate(keys) if k not in _cache], slices):
-            batch = _build(cur, view, [slices[i] for i in chunk])
+            batch = _build(cur, view, [slices[i] for i in chunk], [keys[i] for i in chunk])
             for slot, i in enumerate(chunk):
                 _cache[keys[i]] = batch, slot
         found = []
@@ -97,6 +121,23 @@ def prepare(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[tuple[
     return found
 
 
+def _narrowed(view: View, columns: Sequence[str]) -> View:
+    """The view of some columns and of those that decide how rows merge; all of it where columns depend on each other."""
+    config = view.state.config
+    if not config.meta_fields or view.evolved or not merge.rule_of(config, view.state.path).plain:
+        return view
+    wanted = {*columns, *_deciding(view)}
+    return replace(view, schema=pa.schema([f for f in view.schema if f.name in wanted]))
+
+
+def _deciding(view: View) -> tuple[str, ...]:
+    """The columns that a plain merge looks at."""
+    config = view.state.config
+    marks = (IS_DELETED, OPERATION, *((config.delete_field,) if config.delete_field else ()))
+    keys = ("_hoodie_record_key",) if config.meta_fields else config.record_key_fields
+    return (*keys, *view.ordering_fields(), *marks)
+
+
 def folded(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[Delta]:
     """The delta of each slice; what is not kept already is merged in memory and not kept."""
     with _lock:
@@ -104,7 +145,8 @@ def folded(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[Delta]:
         found = {i: _delta_of(placed) for i, placed in kept.items()}
     missing = [i for i in range(len(slices)) if i not in found]
     if missing:
-        dead, live, _, _ = _merged(cur, view, [slices[i] for i in missing])
+        chosen = [slices[i] for i in missing]
+        dead, live, _, _ = _merged(cur, view, chosen, [_identity(view, s) for s in chosen])
         for slot, i in enumerate(missing):
             found[i] = _delta(_of_slot(dead, "slot", slot), _of_slot(live, SLOT, slot))
     return [found[i] for i in range(len(slices))]
@@ -188,6 +230,7 @@ def _identity(view: View, file_slice: FileSlice) -> tuple[Any, ...]:
 
 def _evict(in_use: set[int]) -> None:
     """Drop the batches used longest ago, all their slices at once, while the folder is too large."""
+    global _removals
     sizes = {batch.number: batch.size_bytes for batch, _ in _cache.values()}
     total = sum(sizes.values())
     for batch, _ in list(_cache.values()):
@@ -195,6 +238,7 @@ def _evict(in_use: set[int]) -> None:
             return
         if batch.number in in_use or batch.number not in sizes:
             continue
+        _removals += 1
         total -= sizes.pop(batch.number)
         for key in [k for k, (b, _) in _cache.items() if b.number == batch.number]:
             del _cache[key]
@@ -217,39 +261,61 @@ def _remove(folder: Path, owner: int) -> None:
 
 def _start_anew() -> None:
     """In a forked process: numbers and files go on in the parent, so its folder is not ours to write to."""
-    global _folder, _lock
-    _folder, _lock = None, threading.Lock()
+    global _folder, _lock, _removals
+    _folder, _lock, _removals = None, threading.Lock(), _removals + 1
     _cache.clear()
 
 
 os.register_at_fork(after_in_child=_start_anew)
 
 
-def _build(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> Batch:
-    *merged, beaten = _merged(cur, view, slices)
+def _build(cur: Cursor, view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]]) -> Batch:
+    *merged, beaten = _merged(cur, view, slices, identities)
     number = next(_numbers)
     dead, live, tombs = (str(_temporary_folder() / f"{kind}{number}.parquet") for kind in ("dead", "live", "tombs"))
     size = 0
     for path, table in zip((dead, live, tombs), merged, strict=True):
-        pq.write_table(table, path, compression="none", row_group_size=ROW_GROUP_ROWS)
+        pq.write_table(table, path, compression="none", row_group_size=ROW_GROUP_ROWS, use_dictionary=False)
         size += Path(path).stat().st_size
     return Batch(number, dead, live, tombs, len(slices), size, frozenset(beaten.to_pylist()))
 
 
 def _merged(
-    cur: Cursor, view: View, slices: Sequence[FileSlice]
-) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray]:
+    cur: Cursor, view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]]
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray | pa.Array]:
     """dead, live and tombs of the slices, sorted by slot, and the slots in which a base row won."""
-    types = view.ordering_types()
-    parts = [
-        (slot, part)
-        for slot, s in enumerate(slices)
-        for part in read_log_parts(view.state, s, view.as_of, view.schema, types, view.evolved)
-    ]
+    parts = [(slot, part) for slot, found in enumerate(_decoded(view, slices)) for part in found]
     rows = _concat([part.rows for _, part in parts if part.rows is not None], view.schema)
-    with known_settings(cur):
-        dead, live, tombs, beaten = _merge(cur, view, slices, parts, rows)
-    return dead.sort_by("slot"), live, tombs, beaten
+    return _merge(cur, view, slices, parts, rows, _names(view, slices, identities))
+
+
+def _decoded(view: View, slices: Sequence[FileSlice]) -> list[list[LogPart]]:
+    """The log of each slice; several at a time where numpy works long outside of Python's lock, or storage answers late.
+
+    Short logs on a local disk in threads take twice the time of a loop: the threads wait for the lock.
+    """
+
+    def read(one: FileSlice) -> list[LogPart]:
+        return read_log_parts(view.state, one, view.as_of, view.schema, view.ordering_types(), view.evolved)
+
+    log_bytes = sum(log.size_bytes for one in slices for log in one.logs)
+    if isinstance(view.state.storage, LocalStorage) and log_bytes < len(slices) * LONG_LOG_BYTES:
+        return [read(one) for one in slices]
+    with ThreadPoolExecutor(min(len(slices), DECODERS)) as pool:
+        return list(pool.map(read, slices))
+
+
+def _names(view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Under which names the outcomes of the slices are kept on disk; empty for those that are not."""
+    config = view.state.config
+    used = outcomes.used(config.properties) and mergers.find(config) is None
+    deciding = [str(f) for f in view.schema if f.name in _deciding(view)]
+    return [
+        outcomes.digest((FORMAT, config.version, s.base.size_bytes, *identity[:-1], deciding))
+        if used and s.base is not None and s.base.size_bytes >= outcomes.BASE_BYTES_MIN
+        else ""
+        for s, identity in zip(slices, identities, strict=True)
+    ]
 
 
 def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -257,69 +323,34 @@ def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def _merge(
-    cur: Cursor, view: View, slices: Sequence[FileSlice], parts: list[tuple[int, LogPart]], rows: pa.Table
-) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray]:
+    cur: Cursor,
+    view: View,
+    slices: Sequence[FileSlice],
+    parts: list[tuple[int, LogPart]],
+    rows: pa.Table,
+    names: Sequence[str],
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray | pa.Array]:
     """dead, live and tombs of the slices, and the slots in which a base row won."""
     records = _log_records(cur, view, parts, rows)
     if not records.num_rows:
         dead = _no_dead()
-        return dead, _with_slot(pa.array([], pa.int32()), rows.slice(0, 0)), _no_tombs(view), dead["slot"]
+        live = rows.slice(0, 0).add_column(0, pa.field(SLOT, pa.int32()), pa.array([], pa.int32()))
+        return dead, live, _no_tombs(view), dead["slot"]
     rule = merge.rule_of(view.state.config, view.state.path)
     lacking = {number: part.missing for number, (_, part) in enumerate(parts) if part.missing}
-    cur.register(LOG, records)
-    try:
-        if rule.plain and not lacking:
-            dead, winners, beaten = _survivors(cur, view, slices, merge.mode_of(rule), records)
-            live = winners.filter(pc.equal(winners["kind"], merge.UPSERT))
-            tombs = winners.filter(pc.not_equal(winners["kind"], merge.UPSERT))
-            dead = taken_by(dead, "seq", live["seq"].to_numpy(), live["slot"].to_numpy())
-            kept = rows.take(pc.take(records["row"], live["seq"]))
-            live = _with_slot(live["slot"], kept)
-        else:
-            dead, live, tombs, beaten = fold_log(cur, view, slices, rule, lacking, records, rows)
-    finally:
-        cur.unregister(LOG)
+    if rule.plain and not lacking:
+        found = decide(cur, view, slices, merge.mode_of(rule), records, names)
+        dead, live, tombs, beaten = applied(found, records, rows)
+    else:
+        cur.register(LOG, records)
+        try:
+            with known_settings(cur):
+                dead, live, tombs, beaten = fold_log(cur, view, slices, rule, lacking, records, rows)
+            dead = dead.sort_by("slot")
+        finally:
+            cur.unregister(LOG)
     ords = [f"ord_{i}" for i in range(len(view.ordering_types()))]
     return dead, live, tombs.select(["slot", "key", *ords, "own"]), beaten
-
-
-def _survivors(
-    cur: Cursor, view: View, slices: Sequence[FileSlice], mode: merge.MergeMode, records: pa.Table
-) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
-    """The base rows that do not count any more, the log records that do, and the slots in which a base row won, by a
-    plain merge mode."""
-    n = len(view.ordering_types())
-    voided = pc.any(pc.equal(records["kind"], merge.COMMIT_TIME_DELETE)).as_py()
-    try:
-        cur.execute(f"CREATE OR REPLACE TEMP TABLE {WINNERS} AS " + merge.winners_sql(mode, n, LOG, bool(voided)))
-        survives = mode.base_survives(n, "b", "w")
-        same = f"{merge.ordering(n, 'b')} = {merge.ordering(n, 'w')}" if n else "false"
-        matched = cur.sql(
-            f"SELECT w.slot, b.row_no, w.seq, {survives} AS survives, {same} AS same "
-            f"FROM ({base_rows_sql(view, slices, [])}) b JOIN {WINNERS} w ON b.key = w.key AND b.slot = w.slot"
-        ).to_arrow_table()
-        matched = _first_of_each(matched)
-        winners = cur.sql(f"SELECT * FROM {WINNERS} ORDER BY slot, seq").to_arrow_table()
-        logged = pa.array([], pa.int64())
-        if n and pc.any(pc.equal(winners["kind"], merge.DELETE)).as_py():
-            logged = cur.sql(
-                f"SELECT DISTINCT w.seq FROM {WINNERS} w JOIN {LOG} b ON b.slot = w.slot AND b.key = w.key "
-                f"WHERE w.kind = {merge.DELETE} AND b.kind = {merge.UPSERT} AND {same}"
-            ).to_arrow_table()["seq"]
-    finally:
-        cur.execute(f"DROP TABLE IF EXISTS {WINNERS}")
-    lost = matched.filter(matched["survives"])
-    winners = winners.filter(pc.invert(pc.is_in(winners["seq"], value_set=lost["seq"].combine_chunks())))
-    own = pc.or_(pc.is_in(winners["seq"], matched.filter(matched["same"])["seq"]), pc.is_in(winners["seq"], logged))
-    winners = winners.append_column("own", own)
-    return matched.filter(pc.invert(matched["survives"])).select(["slot", "row_no", "seq"]), winners, lost["slot"]
-
-
-def _first_of_each(matched: pa.Table) -> pa.Table:
-    """The first base row that each log record met; rarely is there more than one."""
-    order = np.lexsort((matched["row_no"].to_numpy(), seq := matched["seq"].to_numpy()))
-    repeated = np.flatnonzero(np.diff(seq[order]) == 0) + 1
-    return matched.take(pa.array(np.delete(order, repeated))) if len(repeated) else matched
 
 
 def _log_records(cur: Cursor, view: View, parts: list[tuple[int, LogPart]], rows: pa.Table) -> pa.Table:
@@ -361,7 +392,8 @@ def _row_keys(cur: Cursor, view: View, rows: pa.Table) -> pa.ChunkedArray:
     else:
         cur.register("__lakesql_rows", rows)
         try:
-            keys = cur.sql(f"SELECT {key_sql(view)} AS key FROM __lakesql_rows").to_arrow_table()["key"]
+            with known_settings(cur):
+                keys = cur.sql(f"SELECT {key_sql(view)} AS key FROM __lakesql_rows").to_arrow_table()["key"]
         finally:
             cur.unregister("__lakesql_rows")
     if keys.null_count:
@@ -375,24 +407,20 @@ def _row_kinds(view: View, rows: pa.Table) -> pa.ChunkedArray:
     """UPSERT, or DELETE for rows that say of themselves that they are deletes (hudi-format 5.2)."""
     config = view.state.config
     deleted = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
-    if "_hoodie_is_deleted" in rows.column_names and rows.schema.field("_hoodie_is_deleted").type == pa.bool_():
-        deleted = pc.or_(deleted, pc.fill_null(rows["_hoodie_is_deleted"], False))
+    if IS_DELETED in rows.column_names and rows.schema.field(IS_DELETED).type == pa.bool_():
+        deleted = pc.or_(deleted, pc.fill_null(rows[IS_DELETED], False))
     if config.delete_field and config.delete_marker is not None and config.delete_field in rows.column_names:
         marks, marker = rows[config.delete_field].cast(pa.string()), config.delete_marker
         if merge.marker_in_any_case(config):
             marks, marker = pc.utf8_upper(marks), marker.upper()
         marked = pc.equal(marks, marker)
         deleted = pc.or_(deleted, pc.fill_null(marked, False))
-    if "_hoodie_operation" in rows.column_names:
-        deleted = pc.or_(deleted, pc.fill_null(pc.is_in(rows["_hoodie_operation"], pa.array(["D", "-U"])), False))
+    if OPERATION in rows.column_names:
+        deleted = pc.or_(deleted, pc.fill_null(pc.is_in(rows[OPERATION], pa.array(["D", "-U"])), False))
     fields = view.ordering_fields()
     unordered = pc.is_null(rows[fields[0]]) if fields else pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
     kind = pc.if_else(unordered, merge.COMMIT_TIME_DELETE, merge.DELETE)
     return pc.if_else(deleted, kind, merge.UPSERT).cast(pa.int8())
-
-
-def _with_slot(slots: Any, rows: pa.Table) -> pa.Table:
-    return rows.add_column(0, pa.field(SLOT, pa.int32()), slots.cast(pa.int32()))
 
 
 def _no_dead() -> pa.Table:

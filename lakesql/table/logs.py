@@ -43,7 +43,8 @@ def read_log_parts(
 ) -> list[LogPart]:
     """Decoded blocks of the slice, oldest first.
 
-    `schema` is the table schema with its meta columns; `ordering_types` the types of its ordering fields.
+    `schema` is what is wanted of the table schema and its meta columns, other columns are skipped over;
+    `ordering_types` are the types of its ordering fields.
     Raises FormatError for undecodable content, FileGone for a log file that went, TableError for one whose types do not fit.
     """
     parts = []
@@ -56,7 +57,7 @@ def read_log_parts(
             continue
         if block.kind == log.HFILE:
             raise Unsupported(f"{where}: HFile log blocks belong to metadata tables. Read the data table instead.")
-        rows = log.decode_data(block, None, where)
+        rows = log.decode_data(block, None if evolved else schema.names, where)
         if evolved:
             rows = _rename(rows, evolved.names_at(instant))
         missing: frozenset[str] = frozenset()

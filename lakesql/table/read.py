@@ -19,13 +19,13 @@ from lakesql.errors import SQLError, TableError
 from lakesql.format.avro import META_COLUMNS, arrow_schema
 from lakesql.format.files import BaseFile, FileSlice
 from lakesql.format.timeline import Instant, Timeline, normalise_instant
-from lakesql.table import deltas, lists, live
+from lakesql.table import deltas, live
 from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
 from lakesql.table.logfold import SLOT, View, key_sql
 from lakesql.table.names import duckdb_type, literal, literals, quote
 from lakesql.table.retained import cleaning_told, is_retained, require_retained, retained_from
-from lakesql.table.scan import FILE_NO, ROW_NO, empty_sql, scan_sql, select_sql
+from lakesql.table.scan import FILE_NO, ROW_NO, empty_sql, scan_sql, select_sql, takes_more
 from lakesql.table.state import TableState
 
 MODES = ("snapshot", "read_optimized")
@@ -194,38 +194,41 @@ def columns(state: TableState, as_of: str | None = None) -> pa.Schema:
     return pa.schema([*meta, *found])
 
 
-def to_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str] | None = None) -> str:
+def to_sql(
+    cur: duckdb.DuckDBPyConnection, plan: ReadPlan, columns: Sequence[str] | None = None, alone: bool = False
+) -> str:
     """The query that yields the rows of a plan: the meta columns, then the table's columns, or just `columns`.
 
     `cur` decodes the logs of slices not seen before; the text is valid on every connection of this process.
+    `alone`: nobody is about to ask for further columns, so they are left out of what is decoded, too.
     """
     live.note(plan.view.state.path, plan.paths())
     names = list(plan.schema.names if columns is None else columns)
     wanted = names if plan.commits is None or "_hoodie_commit_time" in names else [*names, "_hoodie_commit_time"]
-    clean = [s.base for s in plan.slices if s.base is not None and not s.logs]
+    clean = [s.base for s in plan.slices if s.base is not None and not s.logs and _may_have(plan, s.base)]
     dirty = [i for i, s in enumerate(plan.slices) if s.logs]
+    narrow = wanted if alone else None
+    placed = deltas.prepare(cur, plan.view, [plan.slices[i] for i in dirty], narrow) if dirty else []
+    logged = _by_batch(placed)
+    more = [
+        b.live
+        for b, slots in logged.items()
+        if len(slots) == b.slots and takes_more(plan.view.state, plan.view.evolved)
+    ]
     selects = []
-    if clean:
-        selects.append(_clean_select(plan, clean, wanted))
-    if dirty:
-        selects += _dirty_selects(cur, plan, dirty, wanted)
+    if clean or more:
+        selects.append(scan_sql(plan.view.state, clean, plan.schema, wanted, plan.view.evolved, more=more))
+    selects += _dirty_bases(plan, dirty, placed, wanted)
+    for batch, slots in logged.items():
+        if batch.live not in more:
+            source = select_sql([batch.live], with_slot(plan.schema), [SLOT, *wanted])
+            selects.append(
+                f"SELECT {_fields('l', wanted)} FROM ({source}) l{_slot_condition(batch, list(slots), SLOT)}"
+            )
     sql = " UNION ALL ".join(selects) if selects else empty_sql(plan.schema, wanted)
     if plan.commits is None:
         return sql
     return f"SELECT {', '.join(map(quote, names))} FROM ({sql}) WHERE {_commit_condition(plan.commits)}"
-
-
-def _clean_select(plan: ReadPlan, files: Sequence[BaseFile], names: Sequence[str]) -> str:
-    """The scan of the base files without logs: of the newest snapshot made once, and its list of files with it."""
-    if plan.kept is None or not lists.numbered():
-        return scan_sql(plan.view.state, files, plan.schema, names, plan.view.evolved)
-    key = "clean", *names
-    if key not in plan.kept:
-        with lists.by_number() as made:
-            plan.kept[key] = scan_sql(plan.view.state, files, plan.schema, names, plan.view.evolved), made
-    text, made = plan.kept[key]
-    lists.held(made)
-    return str(text)
 
 
 def _commit_condition(commits: CommitFilter) -> str:
@@ -234,6 +237,8 @@ def _commit_condition(commits: CommitFilter) -> str:
         return f"{column} NOT IN ({', '.join(map(literal, commits.instants))})" if commits.instants else "true"
     if not commits.instants:
         return "false"
+    if len(commits.instants) == 1:
+        return f"{column} = {literal(commits.instants[0])}"
     low, high = literal(min(commits.instants)), literal(max(commits.instants))
     if len(commits.instants) > _IN_LIST_MAX:
         chosen = f"{column} IN (SELECT unnest({literals(commits.instants)}))"
@@ -242,24 +247,26 @@ def _commit_condition(commits: CommitFilter) -> str:
     return f"{column} BETWEEN {low} AND {high} AND {chosen}"
 
 
-def _dirty_selects(
-    cur: duckdb.DuckDBPyConnection, plan: ReadPlan, dirty: Sequence[int], names: Sequence[str]
+def _may_have(plan: ReadPlan, base: BaseFile) -> bool:
+    """Whether rows of the wanted commits can be in a base file: its rows are not younger than itself."""
+    commits = plan.commits
+    return commits is None or commits.excluded or any(instant <= base.instant for instant in commits.instants)
+
+
+def _dirty_bases(
+    plan: ReadPlan, dirty: Sequence[int], placed: Sequence[tuple[Batch, int]], names: Sequence[str]
 ) -> list[str]:
-    placed = deltas.prepare(cur, plan.view, [plan.slices[i] for i in dirty])
-    based = [k for k, i in enumerate(dirty) if plan.slices[i].base is not None]
-    selects = []
-    if based:
-        files = [base for k in based if (base := plan.slices[dirty[k]].base) is not None]
-        scan = scan_sql(plan.view.state, files, plan.schema, names, plan.view.evolved, positions=True)
-        dead = _dead_sql([placed[k] for k in based])
-        selects.append(
-            f"SELECT {_fields('b', names)} FROM ({scan}) b ANTI JOIN ({dead}) d "
-            f"ON b.{FILE_NO} = d.file_index AND b.{ROW_NO} = d.row_no"
-        )
-    for batch, slots in _by_batch(placed).items():
-        source = select_sql([batch.live], with_slot(plan.schema), [SLOT, *names])
-        selects.append(f"SELECT {_fields('l', names)} FROM ({source}) l{_slot_condition(batch, list(slots), SLOT)}")
-    return selects
+    """The rows of base files with logs that still count."""
+    based = [k for k, i in enumerate(dirty) if (base := plan.slices[i].base) is not None and _may_have(plan, base)]
+    if not based:
+        return []
+    files = [base for k in based if (base := plan.slices[dirty[k]].base) is not None]
+    scan = scan_sql(plan.view.state, files, plan.schema, names, plan.view.evolved, positions=True)
+    dead = _dead_sql([placed[k] for k in based])
+    return [
+        f"SELECT {_fields('b', names)} FROM ({scan}) b ANTI JOIN ({dead}) d "
+        f"ON b.{FILE_NO} = d.file_index AND b.{ROW_NO} = d.row_no"
+    ]
 
 
 def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequence[int] | None = None) -> str:

@@ -32,22 +32,37 @@ def scan_sql(
     columns: Sequence[str],
     evolved: Evolution | None = None,
     positions: bool = False,
+    more: Sequence[str] = (),
 ) -> str:
-    """SELECT of `columns` (names of `schema`) over the files, with FILE_NO and ROW_NO in front on request."""
+    """SELECT of `columns` (names of `schema`) over the files, with FILE_NO and ROW_NO in front on request.
+
+    `more`: paths of further files, which have the columns of `schema`, read in the same scan; see `takes_more`.
+    """
     groups: dict[tuple[tuple[str, str], ...] | str, list[int]] = {}
     dropped = [c for c in state.config.partition_fields if c in columns] if state.config.drop_partition_columns else []
     for index, file in enumerate(files):
         names = tuple(sorted(evolved.names_at(file.instant).items())) if evolved else ()
         groups.setdefault(file.partition if dropped else names, []).append(index)
+    if more:
+        groups.setdefault((), [])
     selects = []
     for key, indexes in groups.items():
         chosen = [files[i] for i in indexes]
         renames = dict(key) if isinstance(key, tuple) else {}
         constants = _partition_values(state, chosen[0].partition, schema, dropped) if dropped else {}
+        paths = [*(state.storage.data_path(f.path) for f in chosen), *more]
         selects.append(
-            _one_scan(state, chosen, indexes, schema, columns, renames if evolved else None, constants, positions)
+            _one_scan(state, paths, indexes, schema, columns, renames if evolved else None, constants, positions)
         )
     return " UNION ALL ".join(selects) if selects else empty_sql(schema, columns, positions)
+
+
+def takes_more(state: TableState, evolved: Evolution | None) -> bool:
+    """Whether base files hold the columns of the schema just as files of ours do, so that one scan can read both.
+
+    A scan more costs a statement a millisecond or two before it begins, twice for a relation.
+    """
+    return state.config.meta_fields and not state.config.drop_partition_columns and evolved is None
 
 
 def empty_sql(schema: pa.Schema, columns: Sequence[str], positions: bool = False) -> str:
@@ -85,7 +100,7 @@ def _inner(name: str) -> str:
 
 def _one_scan(
     state: TableState,
-    files: Sequence[BaseFile],
+    paths: Sequence[str],
     indexes: Sequence[int],
     schema: pa.Schema,
     columns: Sequence[str],
@@ -96,7 +111,7 @@ def _one_scan(
     stored = [c for c in columns if c not in constants and (state.config.meta_fields or c not in META_COLUMNS)]
     absent = [c for c in columns if c not in constants and c not in stored]
     probe = stored or [next(c for c in schema.names if c not in constants and c not in absent)]
-    source = parquet_sql([state.storage.data_path(f.path) for f in files], schema, probe, renames)
+    source = parquet_sql(paths, schema, probe, renames)
     fields = []
     if positions:
         contiguous = list(indexes) == list(range(len(indexes)))

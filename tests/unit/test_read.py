@@ -1,6 +1,7 @@
 """Reading: projections and filters reach the scans, deltas are computed once, old names are found again."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -58,9 +59,9 @@ def test_a_slice_is_decoded_once(mor: lakesql.Table, monkeypatch: pytest.MonkeyP
     calls = []
     build: Callable[..., object] = deltas._build
 
-    def counted(cur: object, view: object, slices: Sequence[object]) -> object:
+    def counted(cur: object, view: object, slices: Sequence[object], identities: object) -> object:
         calls.append(len(slices))
-        return build(cur, view, slices)
+        return build(cur, view, slices, identities)
 
     monkeypatch.setattr(deltas, "_build", counted)
     mor.read(where="v > 3").read_all()
@@ -142,3 +143,97 @@ def test_a_lost_file_that_a_commit_names_is_an_error_that_names_it(mor: lakesql.
     lost.unlink()
     with pytest.raises(lakesql.TableError, match=rf"{lost.name}: commit \d+ names this file, and it is not there"):
         mor.read()
+
+
+def test_clean_files_and_log_rows_are_one_scan_unless_only_some_slices_are_asked_for(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    table = lakesql.create_table(str(tmp_path / "t"), schema, type="mor", primary_key=["id"], partitioned_by=["p"])
+    table.insert([{"id": i, "p": "abc"[i % 3]} for i in range(9)])
+    table.upsert([{"id": 0, "p": "a"}, {"id": 1, "p": "b"}])
+    found = state.load(table.state.storage)
+    with duckdb.connect() as cur:
+        whole = read.plan(found)
+        text = read.to_sql(cur, whole)
+        assert text.count("read_parquet(") == 3  # clean and live together, dirty, dead positions
+        assert sorted(r[0] for r in cur.execute(f"SELECT id FROM ({text})").fetchall()) == list(range(9))
+        part = replace(whole, slices=tuple(s for s in whole.slices if s.partition.endswith("b")))
+        rows = cur.execute(f"SELECT id FROM ({read.to_sql(cur, part)})").fetchall()
+        assert sorted(rows) == [(1,), (4,), (7,)]
+
+
+def test_an_incremental_read_opens_no_base_file_older_than_its_commits(mor: lakesql.Table) -> None:
+    base = next(f["base_file"] for f in mor.files().to_pylist())
+    inserted = mor.state.timeline.completed_writes()[0].completed
+    con = registered()
+    sql = f"SELECT id, v FROM hudi_incremental('{mor.path}', begin := '{inserted}')"
+    assert con.execute(sql).fetchall() == [(5, 99)]
+    now = state.load(mor.state.storage)
+    assert base not in read.to_sql(con, read.plan_incremental(now, str(inserted)))
+    assert base in read.to_sql(con, read.plan_incremental(now, "earliest"))
+
+
+def test_a_relation_is_planned_from_the_files_once_and_follows_the_table(
+    mor: lakesql.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[object] = []
+    plan: Callable[..., read.ReadPlan] = read.plan
+
+    def counted(found: state.TableState) -> read.ReadPlan:
+        planned.append(found)
+        return plan(found)
+
+    monkeypatch.setattr(read, "plan", counted)
+    con = registered()
+    sql = f"SELECT v FROM hudi_scan('{mor.path}') WHERE id = 5"
+    assert con.sql(sql).fetchall() == [(99,)]
+    assert con.sql(sql).fetchall() == [(99,)]
+    assert len(planned) == 1
+    mor.upsert([{"id": 5, "v": 100, "ts": 3}])
+    planned.clear()
+    assert con.sql(sql).fetchall() == [(100,)]
+    assert len(planned) == 1
+
+
+def test_a_kept_plan_is_not_used_after_its_deltas_were_dropped(
+    mor: lakesql.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con = registered()
+    sql = f"SELECT v FROM hudi_scan('{mor.path}') WHERE id = 5"
+    assert con.sql(sql).fetchall() == [(99,)]
+    monkeypatch.setattr(deltas, "CACHE_BYTES", 0)
+    other = lakesql.create_table(mor.path + "2", SCHEMA, type="mor", primary_key=["id"], ordering_fields=["ts"])
+    other.insert([{"id": 1, "v": 1, "ts": 1}])
+    other.upsert([{"id": 1, "v": 2, "ts": 2}])
+    other.read().read_all()  # makes room by dropping the delta of the first table
+    assert con.sql(sql).fetchall() == [(99,)]
+
+
+def test_columns_that_are_not_read_are_not_decoded_from_the_log(
+    mor: lakesql.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[set[str]] = []
+    parts: Callable[..., list[object]] = deltas.read_log_parts
+
+    def seen(*given: object) -> list[object]:
+        schema = given[3]
+        assert isinstance(schema, pa.Schema)
+        decoded.append(set(schema.names))
+        return parts(*given)
+
+    monkeypatch.setattr(deltas, "read_log_parts", seen)
+    deltas._cache.clear()
+    some = mor.read(columns=["id", "id"]).read_all()
+    assert sorted(some.column(0).to_pylist()) == [i for i in range(100) if i != 6]
+    assert decoded == [{"_hoodie_record_key", "id", "ts"}]
+    whole = {r["id"]: r for r in mor.read().read_all().to_pylist()}
+    assert (whole[5]["v"], len(whole)) == (99, 99)
+    mor.read(columns=["v"]).read_all()  # all of the log is known by now
+    assert len(decoded) == 2
+
+
+@pytest.mark.parametrize("column", ["_hoodie_commit_time", "_hoodie_record_key", "_hoodie_partition_path", "v"])
+def test_a_filter_on_any_column_reaches_dirty_base_files_and_log_rows(mor: lakesql.Table, column: str) -> None:
+    value = "'5'" if column.startswith("_") else "5"
+    text = plan_text(registered(), f"SELECT count(*) FROM hudi_scan('{mor.path}') WHERE {column} = {value}")
+    scans = [part.split('"children"')[0] for part in text.split("READ_PARQUET")[1:]]
+    assert len([s for s in scans if "Filters" in s and column in s]) == 2, text
