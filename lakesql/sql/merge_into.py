@@ -109,7 +109,7 @@ def compile_merge(
         assigned=assigned - set(target.key_fields),  # an update cannot change them
         one_per_key=chosen[0],
         differing_sql=places.differing_sql(target, later) if later else "",
-        found_sql=places.found_sql(target) if told else "",
+        found_sql=places.found_sql(target, wanted.all_matched or duplicates != "error") if told else "",
         doubts_sql=places.doubts_sql(target, on) if told else "",
     )
     if not moved:

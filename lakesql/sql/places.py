@@ -65,11 +65,13 @@ def fields(alias: str, target: Target) -> list[str]:
     return [f"{alias}.{SLICE_NO}", f"{alias}.{ROW_NO}", *ords]
 
 
-def found_sql(target: Target) -> str:
-    """The live rows of the table that have a key of the stage, as `table.read.keys_sql` gives them."""
+def found_sql(target: Target, several: bool) -> str:
+    """The live rows of the table that have a key of the stage, as `table.read.keys_sql` gives them.
+
+    `several`: the stage may have a row of the table more than once."""
     ords = "".join(f", {_ord(i)} AS ord_{i}" for i in range(len(target.ordering_fields)))
     return (
-        f"SELECT DISTINCT {KEY} AS record_key, {SLICE_NO} AS slice_no, {ROW_NO} AS row_no, true AS live{ords}, "
+        f"SELECT {'DISTINCT ' if several else ''}{KEY} AS record_key, {SLICE_NO} AS slice_no, {ROW_NO} AS row_no, true AS live{ords}, "
         f"false AS own FROM {STAGE} WHERE {SLICE_NO} IS NOT NULL"
     )
 
