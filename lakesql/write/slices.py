@@ -84,6 +84,7 @@ def write_targets(
 ) -> list[WriteStat]:
     """Write all targets; one stat each, in their order. `rows` covers every target, each in one piece."""
     alone = sum(t.kind != APPEND for t in targets) == 1
+    pa.default_memory_pool().release_unused()
     stats: list[WriteStat | None] = [None] * len(targets)
     with (
         ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-write") as pool,
@@ -204,6 +205,7 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
             edit, added = _edit(made, list(rows), work.folds.get(target.slice_no))
             spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
             written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
+    pa.default_memory_pool().release_unused()
     where = f"{txn.where}: {txn.action} {txn.instant}"
     logged = made.logged_rows
     require_rows(where, target, written.rows_before + logged, written.rows)
