@@ -109,9 +109,7 @@ def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Me
         if evolves:
             source = session.con.sql(f"{query} LIMIT 0").to_arrow_table().schema
             state = evolve.for_merge(state, spelled, source)
-        target = replace(_target(session, state, spelled.target[-1]), evolves=evolves)
-        if state.config.meta_fields and not state.added_names and not fates:
-            target = replace(target, placed=placed_sql(state.path))
+        target = replace(_target(session, state, spelled.target[-1], placed=not fates), evolves=evolves)
         source_types = described(session, query)
         return state, target, compile_merge(spelled, target, source_types, _policy(session), numbered, fates)
 
@@ -120,7 +118,7 @@ def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Me
 
 def _update_compiler(session: Session, numbered: bool, fates: bool = False) -> Compile[Update]:
     def compiled(spelled: Update, state: TableState) -> tuple[TableState, Target, Compiled]:
-        target = _target(session, state, spelled.target[-1])
+        target = _target(session, state, spelled.target[-1], placed=not fates)
         return state, target, compile_update(spelled, target, numbered, fates)
 
     return compiled
@@ -128,7 +126,7 @@ def _update_compiler(session: Session, numbered: bool, fates: bool = False) -> C
 
 def _delete_compiler(session: Session, numbered: bool) -> Compile[Delete]:
     def compiled(spelled: Delete, state: TableState) -> tuple[TableState, Target, Compiled]:
-        target = _target(session, state, spelled.target[-1])
+        target = _target(session, state, spelled.target[-1], placed=True)
         return state, target, compile_delete(spelled, target, numbered)
 
     return compiled
@@ -267,8 +265,11 @@ def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[int]:
         raise
 
 
-def _target(session: Session, state: TableState, name: str) -> Target:
-    """A table as the compiler sees it; its snapshot is the table function, so one transaction sees one state."""
+def _target(session: Session, state: TableState, name: str, placed: bool = False) -> Target:
+    """A table as the compiler sees it; its snapshot is the table function, so one transaction sees one state.
+
+    `placed`: with the places of its rows, if the table has record keys to tell them by.
+    """
     config = state.config
     options = session.write_settings(config.properties)
     added = "".join(
@@ -282,6 +283,7 @@ def _target(session: Session, state: TableState, name: str) -> Target:
         ordering_fields=tuple(f for f in config.ordering_fields if f in state.schema.names),
         event_time=config.merge_mode == "EVENT_TIME_ORDERING",
         snapshot=f"SELECT *{added} FROM {session.home}hudi_scan({literal(state.path)})",
+        placed=placed_sql(state.path) if placed and config.meta_fields and not state.added_names else "",
         plain_paths=has_plain_paths(config),
     )
     require_plain_keys(target)

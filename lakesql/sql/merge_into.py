@@ -179,16 +179,17 @@ def compile_update(statement: Update, target: Target, numbered: bool = False, fa
         fields.append(f"({' OR '.join(changed)}){_not_late(cast, target, alias)} AS {stage.PATH_CHANGED}")
     compared = None if fates else [c for c in target.columns if c in cast]
     fields += [f"{alias}.{quote(c)} AS {stage.stored(c)}" for c in compared or ()]
+    target = replace(target, placed="") if fates else _told_by_key(target, update.where, update.alias)
     select = _simple_select(target, update.ctes, alias, update.where, fields, "upsert")
     select = stage.with_same(select, compared)
     rows = stage.rows_sql(target, numbered, marked=not fates)
     unchanged = "" if fates else stage.unchanged_sql()
-    assigned = frozenset(cast)
+    plan = _with_places(Compiled(select, (), rows, unchanged_sql=unchanged, assigned=frozenset(cast)), target)
     if not changed:
-        return Compiled(select, (), rows, unchanged_sql=unchanged, assigned=assigned)
+        return plan
     moves = tuple(stage.move_checks(target, False))
     moving = stage.moving_rows_sql(target, marked=not fates)
-    return Compiled(_with_new_path(select, target), (), rows, moves, moving, unchanged, assigned)
+    return replace(plan, stage_sql=_with_new_path(select, target), move_checks=moves, moving_rows_sql=moving)
 
 
 def compile_delete(statement: Delete, target: Target, numbered: bool = False) -> Compiled:
@@ -197,9 +198,23 @@ def compile_delete(statement: Delete, target: Target, numbered: bool = False) ->
     alias = quote(delete.alias)
     kept = [c for c in target.columns if c in target.key_fields or c in target.partition_fields]
     fields = [f"{alias}.{quote(c)} AS {quote(c)}" for c in kept]
+    target = _told_by_key(target, delete.where, delete.alias)
     select = _simple_select(target, delete.ctes, alias, delete.where, fields, "delete")
     number = ', rowid AS "__lakesql_number"' if numbered else ""
-    return Compiled(select, (), f"SELECT *{number} FROM {STAGE}")
+    columns = ", ".join([*map(quote, kept), OP, KEY, PATH]) if target.placed else "*"
+    return _with_places(Compiled(select, (), f"SELECT {columns}{number} FROM {STAGE}"), target)
+
+
+def _told_by_key(target: Target, where: Text | None, alias: str) -> Target:
+    """The target with the places of its rows only where they tell where the keys are."""
+    by_key = bool(target.placed) and places.chosen_by_key(where.sql if where else None, alias, target)
+    return target if by_key else replace(target, placed="")
+
+
+def _with_places(plan: Compiled, target: Target) -> Compiled:
+    if not target.placed:
+        return plan
+    return replace(plan, found_sql=places.found_sql(target, False), doubts_sql=places.doubts_sql(target))
 
 
 def value_of(text: Text) -> str:
@@ -208,9 +223,10 @@ def value_of(text: Text) -> str:
 
 
 def _simple_select(target: Target, ctes: str, alias: str, where: Text | None, fields: Sequence[str], op: str) -> str:
-    select = ", ".join([*fields, f"{literal(op)} AS {OP}", f"{alias}.{KEY}", f"{alias}.{PATH}"])
+    placed = places.fields(alias, target) if target.placed else []
+    select = ", ".join([*fields, f"{literal(op)} AS {OP}", f"{alias}.{KEY}", f"{alias}.{PATH}", *placed])
     condition = f"\nWHERE {where.sql}" if where else ""
-    return f"{_with(ctes)}SELECT {select}\nFROM ({target.snapshot}) AS {alias}{condition}"
+    return f"{_with(ctes)}SELECT {select}\nFROM ({target.placed or target.snapshot}) AS {alias}{condition}"
 
 
 def _with_new_path(select: str, target: Target) -> str:

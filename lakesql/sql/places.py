@@ -10,10 +10,12 @@ the others only where that one is equal.
     __lakesql_slice_no, __lakesql_row_no   the place of the target row, as `table.read` numbers it; NULL without one
     __lakesql_ord_0 ...                    the ordering values that are stored
 
-The places are those of all rows that `write` would find (`tells`) when ON compares nothing but the key, or the key and
-the partition columns, with columns of the same types: a row of the source without a match then has a key that the table
-does not have. DOUBTS finds what types do not tell: a stored record key that is not made of the key columns, and an
-insert into the partition of NULL, whose rows ON never matches.
+The places of a MERGE are those of all rows that `write` would find (`tells`) when ON compares nothing but the key, or
+the key and the partition columns, with columns of the same types: a row of the source without a match then has a key
+that the table does not have. Those of an UPDATE or DELETE are when its condition is a plain one on the key alone
+(`chosen_by_key`). DOUBTS finds what types do not tell: a stored record key that is not made of the key column, and an
+insert into the partition of NULL, whose rows ON never matches. Then, and where the table has other file slices by the
+time it is written, keys are looked up as for any other batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,6 +52,34 @@ def tells(target: Target, on: On, source_types: Mapping[str, str]) -> bool:
     return all(_type_of(value, source_types) == target.columns[column] for column, value in on.pairs.items())
 
 
+_PLAIN = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Like,
+    exp.Cast, exp.DataType, exp.Literal, exp.Boolean, exp.Null, exp.Neg, exp.Column, exp.Identifier, exp.Tuple,
+    exp.Select, exp.From, exp.Table, exp.TableAlias, exp.Where, exp.Star, exp.Alias, exp.Subquery,
+)  # fmt: skip
+
+
+def chosen_by_key(condition: str | None, alias: str, target: Target) -> bool:
+    """Whether the rows of an UPDATE or DELETE are chosen by a plain condition on the key alone, so that it chooses all rows
+    of a key or none."""
+    if condition is None or len(target.key_fields) != 1 or target.columns[target.key_fields[0]] not in _KEY_KINDS:
+        return False
+    try:
+        node = sqlglot.parse_one(f"SELECT {condition}", read="duckdb").expressions[0]
+    except SqlglotError:
+        return False
+    if not all(isinstance(part, _PLAIN) for part in node.walk()):
+        return False
+    others = {c.lower() for c in target.columns} - {target.key_fields[0].lower()}
+    for column in node.find_all(exp.Column):
+        first, *rest = [p.name.lower() for p in column.parts]
+        name = rest[0] if rest else first
+        # A name without a table may be one of the target, even inside of a subquery.
+        if (not rest or first == alias.lower()) and (name in others or name.startswith("_")):
+            return False
+    return True
+
+
 def _type_of(value: str, source_types: Mapping[str, str]) -> str | None:
     """The type of a column of the source; None for any other expression."""
     try:
@@ -76,11 +106,11 @@ def found_sql(target: Target, several: bool) -> str:
     )
 
 
-def doubts_sql(target: Target, on: On) -> str:
+def doubts_sql(target: Target, on: On | None = None) -> str:
     """DOUBTS: yields a row when what is found may not be all."""
     odd_key = f"{SLICE_NO} IS NOT NULL AND {OP} IN ('upsert', 'delete') AND {KEY} IS DISTINCT FROM {target.key_sql}"
     doubts = [f"({odd_key})"]
-    for field in set(on.pairs) - set(target.key_fields):
+    for field in set(on.pairs if on else ()) - set(target.key_fields):
         text = f"coalesce(CAST({quote(field)} AS VARCHAR), '')"
         doubts.append(f"({OP} = 'insert' AND {text} IN ('', {literal(NULL_PARTITION)}))")
     return f"SELECT 1 FROM {STAGE} WHERE {' OR '.join(doubts)} LIMIT 1"

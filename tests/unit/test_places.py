@@ -168,3 +168,28 @@ def test_places_are_those_of_base_files_and_logs(flat):
     assert {n for n, _, _ in found} == {0}
     logged = bool(plan.slices[0].logs)
     assert [row for _, row, _ in found] == ([0, None, 2] if logged else [0, 1, 2])
+
+
+BY_KEY = [
+    "UPDATE g SET v = v + 10, ts = 20 WHERE id = 'a' OR id IN ('b', 'q')",
+    "UPDATE g AS x SET v = v + 10, ts = 20 WHERE x.id IN (SELECT k FROM chosen WHERE chosen.k < 'c')",
+    "DELETE FROM g WHERE id BETWEEN 'a' AND 'b'",
+]
+NOT_BY_KEY = [
+    "UPDATE g SET v = v + 10, ts = 20 WHERE id IN ('a', 'b') AND v < 3",
+    "UPDATE g SET v = v + 10, ts = 20 WHERE id IN (SELECT k FROM chosen WHERE v < 3)",
+    "UPDATE g SET v = v + 10, ts = 20 WHERE id < 'c' AND random() < 2",
+    "DELETE FROM g WHERE lower(w) IN ('x', 'y')",
+]
+
+
+@pytest.mark.parametrize("statement", BY_KEY + NOT_BY_KEY)
+def test_update_and_delete_look_keys_up_unless_rows_are_chosen_by_key(flat, look_ups, statement):
+    flat.sql("CREATE TEMP TABLE chosen AS SELECT unnest(['a', 'b', 'c', 'r']) AS k")
+    merge(flat, "('a', 1, 'x', 15)", UPSERT)
+    merge(flat, "('d', 1, 'x', 15)", "WHEN MATCHED THEN DELETE")
+    look_ups.clear()
+    flat.sql(statement)
+    rest = [("a", 11, "x", 20), ("b", 12, "y", 20)] if statement.startswith("UPDATE") else []
+    assert all_rows(flat, "g", COLUMNS) == [*rest, ("c", 3, "z", 10)]
+    assert bool(look_ups) == (statement in NOT_BY_KEY)
