@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import dialect, evolve, explain
+from lakesql.sql.functions import placed_sql
 from lakesql.sql.lexer import tokens
 from lakesql.sql.merge_into import compile_delete, compile_merge, compile_update
 from lakesql.sql.merge_names import Target, require_plain_keys
@@ -26,13 +27,15 @@ from lakesql.sql.returning import Returning
 from lakesql.sql.session import Session
 from lakesql.sql.spellings import Spelled, described, either_spelling, first_lines, our_errors
 from lakesql.sql.stage import KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled, copies_sql
+from lakesql.table import read
 from lakesql.table.exact import exact_cast
-from lakesql.table.keys import partition_path_sql, record_key_sql
+from lakesql.table.keys import has_plain_paths, partition_path_sql, record_key_sql
 from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
 from lakesql.table.listing import look
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
 from lakesql.write import Outcome, WriteResult, preview, write
+from lakesql.write.found import Found
 from lakesql.write.index import index_of, of_table
 from lakesql.write.names_of_settings import DUPLICATES, EVOLVE, INSERT_OPERATION, OVERWRITE_MODE
 from lakesql.write.settings import parse_settings
@@ -107,16 +110,16 @@ def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Me
         if evolves:
             source = session.con.sql(f"{query} LIMIT 0").to_arrow_table().schema
             state = evolve.for_merge(state, spelled, source)
-        target = replace(_target(session, state, spelled.target[-1]), evolves=evolves)
-        names = list(described(session, query))
-        return state, target, compile_merge(spelled, target, names, _policy(session), numbered, fates)
+        target = replace(_target(session, state, spelled.target[-1], placed=not fates), evolves=evolves)
+        source_types = described(session, query)
+        return state, target, compile_merge(spelled, target, source_types, _policy(session), numbered, fates)
 
     return compiled
 
 
 def _update_compiler(session: Session, numbered: bool, fates: bool = False) -> Compile[Update]:
     def compiled(spelled: Update, state: TableState) -> tuple[TableState, Target, Compiled]:
-        target = _target(session, state, spelled.target[-1])
+        target = _target(session, state, spelled.target[-1], placed=not fates)
         return state, target, compile_update(spelled, target, numbered, fates)
 
     return compiled
@@ -124,7 +127,7 @@ def _update_compiler(session: Session, numbered: bool, fates: bool = False) -> C
 
 def _delete_compiler(session: Session, numbered: bool) -> Compile[Delete]:
     def compiled(spelled: Delete, state: TableState) -> tuple[TableState, Target, Compiled]:
-        target = _target(session, state, spelled.target[-1])
+        target = _target(session, state, spelled.target[-1], placed=True)
         return state, target, compile_delete(spelled, target, numbered)
 
     return compiled
@@ -147,6 +150,7 @@ def _staged(session: Session, statement: Spelled, compiled: Compile[Spelled], op
                 settings=settings,
                 reads_table=True,
                 changed=staged.assigned,
+                found=staged.found,
                 clock=session.clock,
                 observe=returning.observer,
             )
@@ -200,6 +204,7 @@ class _Staged:
     state: TableState  # the snapshot that the rows were made from
     target: Target
     fails: bool  # with fates: the statement itself would fail on rows that have a fate here
+    found: Found | None = None  # where the rows with keys of the stage are
 
 
 def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fates: bool) -> _Staged:
@@ -223,11 +228,17 @@ def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fat
             else:
                 _refuse(check, found)
         unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0] if plan.unchanged_sql else 0
+        if unchanged and plan.differing_sql:
+            con.execute(plan.differing_sql).fetchall()
+            unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0]
         if unchanged:
             con.execute(copies_sql(_keys_everywhere(session, state), plan.one_per_key)).fetchall()
             unchanged = con.execute(plan.unchanged_sql).fetchall()[0][0]
         rows_sql = plan.moving_rows_sql if moves else plan.rows_sql
-        return _Staged(rows_sql, unchanged, plan.assigned, state, target, fails)
+        places = None
+        if plan.found_sql and not moves and not con.execute(plan.doubts_sql).fetchall():
+            places = Found(plan.found_sql, read.plan(seen).slices)
+        return _Staged(rows_sql, unchanged, plan.assigned, state, target, fails, places)
 
 
 def _keys_everywhere(session: Session, state: TableState) -> bool:
@@ -255,8 +266,11 @@ def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[int]:
         raise
 
 
-def _target(session: Session, state: TableState, name: str) -> Target:
-    """A table as the compiler sees it; its snapshot is the table function, so one transaction sees one state."""
+def _target(session: Session, state: TableState, name: str, placed: bool = False) -> Target:
+    """A table as the compiler sees it; its snapshot is the table function, so one transaction sees one state.
+
+    `placed`: with the places of its rows, if the table has record keys to tell them by.
+    """
     config = state.config
     options = session.write_settings(config.properties)
     added = "".join(
@@ -270,6 +284,8 @@ def _target(session: Session, state: TableState, name: str) -> Target:
         ordering_fields=tuple(f for f in config.ordering_fields if f in state.schema.names),
         event_time=config.merge_mode == "EVENT_TIME_ORDERING",
         snapshot=f"SELECT *{added} FROM {session.home}hudi_scan({literal(state.path)})",
+        placed=placed_sql(state.path) if placed and config.meta_fields and not state.added_names else "",
+        plain_paths=has_plain_paths(config),
     )
     require_plain_keys(target)
     key = record_key_sql(config, state.schema, None, options) if config.record_key_fields else "NULL"

@@ -26,10 +26,10 @@ from lakesql.sql.cursor import string_value
 from lakesql.sql.instance import UDF, Arguments, Free, Instance, Planner
 from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
-from lakesql.table import read
+from lakesql.table import live, read
 from lakesql.table.clock import system_clock
 from lakesql.table.lists import FUNCTION, paths_of
-from lakesql.table.names import quote
+from lakesql.table.names import literal, quote
 from lakesql.table.planned import snapshot_sql
 from lakesql.table.state import TableState
 
@@ -54,6 +54,14 @@ def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str | 
         if mode is None or mode.lower() == "snapshot":
             return snapshot_sql(cursor, state)
     return read.to_sql(cursor, read.plan(state, _time(as_of), (mode or "snapshot").lower()))
+
+
+def _placed(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    del arguments
+    note_read(state, system_clock())
+    plan = read.plan(state)
+    live.note(state.path, (f.path for s in plan.slices for f in (s.base, *s.logs) if f is not None))
+    return read.placed_sql(cursor, plan, plan.schema.names)
 
 
 def _read_optimized(cursor: Connection, state: TableState, arguments: Arguments) -> tuple[str, LastRead]:
@@ -242,6 +250,9 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }
 
+_PLACED = "placed"
+"""A planner without a table function: the snapshot with the places of its rows, for our own statements."""
+
 _instances: dict[str, Instance] = {}
 """By id, for good: DuckDB 1.5 calls into a freed function when the connection that made it was closed."""
 _kept: list[object] = []
@@ -261,7 +272,8 @@ def instance_of(con: Connection) -> Instance:
     with _lock:
         instance = _find(con)
         if instance is None:
-            instance = Instance(con, {name: f.plan for name, f in TABLE_FUNCTIONS.items()})
+            planners = {name: f.plan for name, f in TABLE_FUNCTIONS.items()}
+            instance = Instance(con, {**planners, _PLACED: _placed})
             udf = instance.plan
             kinds: list[Any] = ["VARCHAR", "VARCHAR", "VARCHAR[]", "BIGINT"]
             nulls: Any = "special"  # DuckDB 1.5 and 2 declare other types and both take the text
@@ -316,6 +328,11 @@ def macro_sql(name: str, function: TableFunction) -> str:
     first = function.parameters.split(",")[0].split(" ")[0]
     call = f"{UDF}('{name}', {first}::VARCHAR, {listed}, txid_current()::BIGINT)"
     return f"{quote(name)}({function.parameters}) AS TABLE SELECT * FROM query({call})"
+
+
+def placed_sql(path: str) -> str:
+    """The snapshot of a table that the transaction sees, as `read.placed_sql` gives it."""
+    return f"SELECT * FROM query({UDF}({literal(_PLACED)}, {literal(path)}, []::VARCHAR[], txid_current()::BIGINT))"
 
 
 def read_only(con: Connection, database: str | None = None) -> bool:

@@ -17,7 +17,7 @@ event-time table a move with a smaller ordering value loses as every late update
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlglot
 from sqlglot import exp
@@ -25,7 +25,7 @@ from sqlglot.errors import SqlglotError
 
 from lakesql.errors import SQLError
 from lakesql.format.avro import META_COLUMNS
-from lakesql.sql import dialect, stage
+from lakesql.sql import dialect, places, stage
 from lakesql.sql.merge_names import Names, On, Target, analyse_on, column_of, find
 from lakesql.sql.nodes import Assignment, Clause, Delete, Merge, Text, Update
 from lakesql.sql.spark_dml import translated, translated_merge
@@ -59,17 +59,20 @@ class _Wanted:
     duplicates: str
     numbered: bool
     fates: bool
+    placed: bool = False  # with the places of the target rows
+    all_matched: bool = False  # with the matched rows that no clause changes
 
 
 def compile_merge(
     statement: Merge,
     target: Target,
-    source_columns: Sequence[str],
+    source_columns: Sequence[str] | Mapping[str, str],
     duplicates: str = "error",
     numbered: bool = False,
     fates: bool = False,
 ) -> Compiled:
-    """`source_columns`: names of the columns of `statement.source`. SQLError or Unsupported for what cannot be done.
+    """`source_columns`: names of the columns of `statement.source`, to their types if known. SQLError or Unsupported for
+    what cannot be done.
 
     `numbered`: the rows to write carry the number of their row in the stage; `fates`: the stage has every source row.
     """
@@ -84,22 +87,49 @@ def compile_merge(
     rekeyed = _changed_sql(actions, names, target.key_fields)
     moved = _changed_sql(actions, names, target.partition_fields)
     compared = None if fates else _compared(actions, target, on)
-    wanted = _Wanted(duplicates, numbered, fates)
-    select = _merge_select(merge, names, on, actions, (rekeyed, moved), wanted, compared or ())
-    select = stage.with_same(select, compared)
+    placed = bool(target.placed) and not fates
+    types = {n.lower(): t for n, t in source_columns.items()} if isinstance(source_columns, Mapping) else {}
+    told = placed and _keys_told(actions, target, on, types)
+    wanted = _Wanted(duplicates, numbered, fates, placed, told and not _all_acted_on(actions))
+    first = [places.first_compared(compared, target)] if placed and compared else compared
+    select = _merge_select(merge, names, on, actions, (rekeyed, moved), wanted, first or ())
+    select = stage.with_same(select, first)
     if moved:
         select = _with_new_path(select, target)
     checks = _checks(actions, target, on, bool(rekeyed), duplicates)
-    chosen = stage.one_per_key(target, duplicates), _ops_missing(actions, fates), compared is not None
-    rows = stage.rows_sql(target, numbered, *chosen)
-    unchanged = "" if compared is None else stage.unchanged_sql(chosen[0])
+    missing = _ops_missing(actions, fates) or wanted.all_matched
+    chosen = stage.one_per_key(target, duplicates), missing, compared is not None
     assigned = frozenset(c for a in actions if a.clause.action == "update" for c in a.values)
-    assigned -= set(target.key_fields)  # an update cannot change them
+    later = [c for c in compared or () if c not in (first or ())]
+    plan = Compiled(
+        select,
+        checks,
+        stage.rows_sql(target, numbered, *chosen),
+        unchanged_sql="" if compared is None else stage.unchanged_sql(chosen[0]),
+        assigned=assigned - set(target.key_fields),  # an update cannot change them
+        one_per_key=chosen[0],
+        differing_sql=places.differing_sql(target, later) if later else "",
+        found_sql=places.found_sql(target, wanted.all_matched or duplicates != "error") if told else "",
+        doubts_sql=places.doubts_sql(target, on) if told else "",
+    )
     if not moved:
-        return Compiled(select, checks, rows, unchanged_sql=unchanged, assigned=assigned, one_per_key=chosen[0])
+        return plan
     inserts = any(a.clause.action == "insert" for a in actions)
     moves = tuple(stage.move_checks(target, inserts, chosen[0]))
-    return Compiled(select, checks, rows, moves, stage.moving_rows_sql(target, *chosen), unchanged, assigned, chosen[0])
+    return replace(plan, move_checks=moves, moving_rows_sql=stage.moving_rows_sql(target, *chosen))
+
+
+def _keys_told(actions: Sequence[_Action], target: Target, on: On, source_types: Mapping[str, str]) -> bool:
+    """Whether the stage tells where all rows are that have a key of it."""
+    inserts = [a for a in actions if a.clause.action == "insert"]
+    by_source = any(a.clause.kind == "by_source" for a in actions)
+    return not by_source and all(_sure_new(a, target, on) for a in inserts) and places.tells(target, on, source_types)
+
+
+def _all_acted_on(actions: Sequence[_Action]) -> bool:
+    """Whether every matched row has a clause that does something."""
+    matched = [a.clause for a in actions if a.clause.kind == "matched"]
+    return any(c.condition is None for c in matched) and all(c.action != "nothing" for c in matched)
 
 
 def _compared(actions: Sequence[_Action], target: Target, on: On) -> list[str] | None:
@@ -149,16 +179,17 @@ def compile_update(statement: Update, target: Target, numbered: bool = False, fa
         fields.append(f"({' OR '.join(changed)}){_not_late(cast, target, alias)} AS {stage.PATH_CHANGED}")
     compared = None if fates else [c for c in target.columns if c in cast]
     fields += [f"{alias}.{quote(c)} AS {stage.stored(c)}" for c in compared or ()]
+    target = replace(target, placed="") if fates else _told_by_key(target, update.where, update.alias)
     select = _simple_select(target, update.ctes, alias, update.where, fields, "upsert")
     select = stage.with_same(select, compared)
     rows = stage.rows_sql(target, numbered, marked=not fates)
     unchanged = "" if fates else stage.unchanged_sql()
-    assigned = frozenset(cast)
+    plan = _with_places(Compiled(select, (), rows, unchanged_sql=unchanged, assigned=frozenset(cast)), target)
     if not changed:
-        return Compiled(select, (), rows, unchanged_sql=unchanged, assigned=assigned)
+        return plan
     moves = tuple(stage.move_checks(target, False))
     moving = stage.moving_rows_sql(target, marked=not fates)
-    return Compiled(_with_new_path(select, target), (), rows, moves, moving, unchanged, assigned)
+    return replace(plan, stage_sql=_with_new_path(select, target), move_checks=moves, moving_rows_sql=moving)
 
 
 def compile_delete(statement: Delete, target: Target, numbered: bool = False) -> Compiled:
@@ -167,9 +198,23 @@ def compile_delete(statement: Delete, target: Target, numbered: bool = False) ->
     alias = quote(delete.alias)
     kept = [c for c in target.columns if c in target.key_fields or c in target.partition_fields]
     fields = [f"{alias}.{quote(c)} AS {quote(c)}" for c in kept]
+    target = _told_by_key(target, delete.where, delete.alias)
     select = _simple_select(target, delete.ctes, alias, delete.where, fields, "delete")
     number = ', rowid AS "__lakesql_number"' if numbered else ""
-    return Compiled(select, (), f"SELECT *{number} FROM {STAGE}")
+    columns = ", ".join([*map(quote, kept), OP, KEY, PATH]) if target.placed else "*"
+    return _with_places(Compiled(select, (), f"SELECT {columns}{number} FROM {STAGE}"), target)
+
+
+def _told_by_key(target: Target, where: Text | None, alias: str) -> Target:
+    """The target with the places of its rows only where they tell where the keys are."""
+    by_key = bool(target.placed) and places.chosen_by_key(where.sql if where else None, alias, target)
+    return target if by_key else replace(target, placed="")
+
+
+def _with_places(plan: Compiled, target: Target) -> Compiled:
+    if not target.placed:
+        return plan
+    return replace(plan, found_sql=places.found_sql(target, False), doubts_sql=places.doubts_sql(target))
 
 
 def value_of(text: Text) -> str:
@@ -178,9 +223,10 @@ def value_of(text: Text) -> str:
 
 
 def _simple_select(target: Target, ctes: str, alias: str, where: Text | None, fields: Sequence[str], op: str) -> str:
-    select = ", ".join([*fields, f"{literal(op)} AS {OP}", f"{alias}.{KEY}", f"{alias}.{PATH}"])
+    placed = places.fields(alias, target) if target.placed else []
+    select = ", ".join([*fields, f"{literal(op)} AS {OP}", f"{alias}.{KEY}", f"{alias}.{PATH}", *placed])
     condition = f"\nWHERE {where.sql}" if where else ""
-    return f"{_with(ctes)}SELECT {select}\nFROM ({target.snapshot}) AS {alias}{condition}"
+    return f"{_with(ctes)}SELECT {select}\nFROM ({target.placed or target.snapshot}) AS {alias}{condition}"
 
 
 def _with_new_path(select: str, target: Target) -> str:
@@ -368,26 +414,30 @@ def _merge_select(
     fields = []
     for column, kind in target.columns.items():
         values = _values_of(column, actions, names, wanted.duplicates)
-        otherwise = _identity_of(column, names, on) if wanted.fates else ""
+        otherwise = _identity_of(column, names, on) if wanted.fates else "NULL" if wanted.all_matched else ""
         fields.append(f"{_choose(values, kind, len(acting), otherwise)} AS {quote(column)}")
-    ops = _choose({n: literal(op) for n, op in acting.items()}, "VARCHAR", len(acting), "NULL" if wanted.fates else "")
+    no_op = "NULL" if wanted.fates or wanted.all_matched else ""
+    ops = _choose({n: literal(op) for n, op in acting.items()}, "VARCHAR", len(acting), no_op)
     fields += [f"{ops} AS {OP}", f"{t}.{KEY}", f"{t}.{PATH}", f"{s}.{ROW}"]
     fields += [f"{t}.{quote(c)} AS {stage.stored(c)}" for c in compared]
     fields += [
         f"{sql} AS {name}" for sql, name in zip(changed, (stage.REKEYED, stage.PATH_CHANGED), strict=True) if sql
     ]
+    if wanted.placed:
+        fields += places.fields(t, target)
     messages = {n: _message(a.clause) for n, a in enumerate(actions) if a.clause.action == "error"}
     if messages or wanted.fates:
         fields.append(f"{_ACTION} + 1 AS {CLAUSE}")
     if messages:
         fields.append(f"{_choose(messages, 'VARCHAR', len(acting))} AS {ERROR}")
+    kept = f" OR {s}.{ROW} IS NOT NULL" if wanted.fates else f" OR {t}.{KEY} IS NOT NULL" if wanted.all_matched else ""
     newline = ",\n       "
     return (
         f"{_with(merge.ctes)}SELECT {newline.join(fields)}\n"
         f"FROM (SELECT *, row_number() OVER () AS {ROW} FROM {merge.source.sql}) AS {s}\n"
-        f"{join} JOIN (SELECT *, true AS {_MARK} FROM ({target.snapshot})) AS {t} ON ({on.sql}),\n"
+        f"{join} JOIN (SELECT *, true AS {_MARK} FROM ({target.placed if wanted.placed else target.snapshot})) AS {t} ON ({on.sql}),\n"
         f"LATERAL (SELECT {_pick(actions, join, t, s, wanted.fates)} AS {_ACTION}) AS {_CHOICE}\n"
-        f"WHERE {_ACTION} IS NOT NULL{f' OR {s}.{ROW} IS NOT NULL' if wanted.fates else ''}"
+        f"WHERE {_ACTION} IS NOT NULL{kept}"
     )
 
 

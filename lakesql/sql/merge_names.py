@@ -35,6 +35,10 @@ class Target:
     """The record key of a row, over the columns."""
     path_sql: str = "''"
     """The partition path of a row, over the columns."""
+    placed: str = ""
+    """`snapshot` with the places of the rows (`places`); '' where they are not asked for."""
+    plain_paths: bool = False
+    """Whether rows of one partition path have the same partition values."""
     evolves: bool = False
     """Whether `*` may lack columns of the table: the statement may change the schema."""
 

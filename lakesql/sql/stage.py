@@ -61,6 +61,11 @@ class Compiled:
     """The columns that some update gives a value; the others of an updated row are as stored."""
     one_per_key: str = ""
     """The QUALIFY of the duplicate policy."""
+    differing_sql: str = ""
+    """Takes SAME from rows that were compared in one column only and differ in others (`places`); '' for none."""
+    found_sql: str = ""
+    """Where the rows with keys of the stage are, unless `doubts_sql` yields a row (`places`); '' when not known."""
+    doubts_sql: str = ""
 
 
 def identity(target: Target) -> list[str]:

@@ -117,6 +117,11 @@ def partition_path_sql(config: TableConfig, schema: pa.Schema, options: Mapping[
     return " || '/' || ".join(parts)
 
 
+def has_plain_paths(config: TableConfig) -> bool:
+    """Whether a partition path tells the values of the partition columns, but for NULL and the texts that mean it."""
+    return generator(config) in ("SIMPLE", "COMPLEX") and not config.slash_dates
+
+
 def _placeholder(text: str) -> str:
     return f"CASE WHEN {text} IS NULL THEN '__null__' ELSE '__empty__' END"
 

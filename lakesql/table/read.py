@@ -23,13 +23,15 @@ from lakesql.table import deltas, live
 from lakesql.table.deltas import Batch
 from lakesql.table.evolution import evolution
 from lakesql.table.logfold import SLOT, View, key_sql
-from lakesql.table.names import duckdb_type, literal, literals, quote
+from lakesql.table.names import literal, literals, quote
 from lakesql.table.retained import cleaning_told, is_retained, require_retained, retained_from
 from lakesql.table.scan import FILE_NO, ROW_NO, empty_sql, scan_sql, select_sql, takes_more
 from lakesql.table.state import TableState
 
 MODES = ("snapshot", "read_optimized")
 EARLIEST = ("earliest", "000", "0")
+SLICE_NO = "__lakesql_slice_no"
+"""A name that no column of a table has."""
 _IN_LIST_MAX = 100
 _SERVICES = ("COMPACT", "CLUSTER")
 
@@ -269,6 +271,37 @@ def _dirty_bases(
     ]
 
 
+def placed_sql(
+    cur: duckdb.DuckDBPyConnection,
+    plan: ReadPlan,
+    columns: Sequence[str],
+    slice_numbers: Sequence[int] | None = None,
+) -> str:
+    """The rows of a snapshot plan and where they are: SLICE_NO, an index in `plan.slices` | ROW_NO of the base file, NULL
+    when the record comes from a log | `columns`."""
+    chosen, placed = _prepared(cur, plan, slice_numbers)
+    selects = []
+    for has_logs in (False, True):
+        numbers = [n for n in chosen if plan.slices[n].base is not None and bool(plan.slices[n].logs) == has_logs]
+        if not numbers:
+            continue
+        files = [base for n in numbers if (base := plan.slices[n].base) is not None]
+        scan = scan_sql(plan.view.state, files, plan.schema, columns, plan.view.evolved, positions=True)
+        scan = f"({scan}) b"
+        if has_logs:
+            dead = _dead_sql([placed[n] for n in numbers])
+            scan += f" ANTI JOIN ({dead}) d ON b.{FILE_NO} = d.file_index AND b.{ROW_NO} = d.row_no"
+        number = _renumber(f"b.{FILE_NO}", numbers)
+        selects.append(f"SELECT {number} AS {SLICE_NO}, b.{ROW_NO}, {_fields('b', columns)} FROM {scan}")
+    for batch, slots in _by_batch(list(placed.values())).items():
+        number = _renumber(SLOT, _numbers_of(batch, slots, list(placed)))
+        live = select_sql([batch.live], with_slot(plan.schema), [SLOT, *columns])
+        condition = _slot_condition(batch, list(slots), SLOT)
+        selects.append(f"SELECT {number}, NULL::BIGINT, {_fields('l', columns)} FROM ({live}) l{condition}")
+    nothing = f"SELECT 0 AS {SLICE_NO}, * EXCLUDE ({FILE_NO}) FROM ({empty_sql(plan.schema, columns, positions=True)})"
+    return " UNION ALL ".join(selects) or nothing
+
+
 def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequence[int] | None = None) -> str:
     """Where every record key is: one row per key and slice of a snapshot plan.
 
@@ -277,45 +310,40 @@ def keys_sql(cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequ
     of the merged record or the tombstone (NULL for a commit-time delete) | own BOOLEAN: the tombstone has the ordering
     value of the row it removed.
     """
-    chosen = list(range(len(plan.slices)) if slice_numbers is None else slice_numbers)
-    view, state = plan.view, plan.view.state
+    view, config = plan.view, plan.view.state.config
     fields = view.ordering_fields()
-    key_columns = ["_hoodie_record_key"] if state.config.meta_fields else list(state.config.record_key_fields)
-    columns = list(dict.fromkeys([*key_columns, *fields]))
-    key = key_sql(view)
+    key_columns = ["_hoodie_record_key"] if config.meta_fields else list(config.record_key_fields)
+    rows = placed_sql(cur, plan, list(dict.fromkeys([*key_columns, *fields])), slice_numbers)
     ords = "".join(f", {quote(f)} AS ord_{i}" for i, f in enumerate(fields))
-    dirty = [n for n in chosen if plan.slices[n].logs]
-    placed = deltas.prepare(cur, view, [plan.slices[n] for n in dirty]) if dirty else []
-    where = dict(zip(dirty, placed, strict=True))
+    live = (
+        f"SELECT {key_sql(view)} AS record_key, {SLICE_NO} AS slice_no, {ROW_NO} AS row_no, true AS live{ords}, "
+        f"false AS own FROM ({rows})"
+    )
+    return " UNION ALL ".join([live, *tombs_sql(cur, plan, slice_numbers)])
+
+
+def tombs_sql(
+    cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequence[int] | None = None
+) -> Sequence[str]:
+    """The part of `keys_sql` about tombstones, as SELECTs; none where no log has any."""
+    _, placed = _prepared(cur, plan, slice_numbers)
+    ords = "".join(f", ord_{i}" for i in range(len(plan.view.ordering_fields())))
     selects = []
-    for has_logs in (False, True):
-        numbers = [n for n in chosen if plan.slices[n].base is not None and bool(plan.slices[n].logs) == has_logs]
-        if not numbers:
-            continue
-        files = [base for n in numbers if (base := plan.slices[n].base) is not None]
-        scan = f"({scan_sql(state, files, plan.schema, columns, view.evolved, positions=True)}) b"
-        if has_logs:
-            dead = _dead_sql([where[n] for n in numbers])
-            scan += f" ANTI JOIN ({dead}) d ON b.{FILE_NO} = d.file_index AND b.{ROW_NO} = d.row_no"
-        number = _renumber(f"b.{FILE_NO}", numbers)
-        selects.append(
-            f"SELECT {key} AS record_key, {number} AS slice_no, {ROW_NO} AS row_no, true AS live{ords}, false AS own FROM {scan}"
-        )
-    for batch, slots in _by_batch(placed).items():
-        numbers = _numbers_of(batch, slots, dirty)
-        condition = _slot_condition(batch, list(slots))
-        live_condition = _slot_condition(batch, list(slots), SLOT)
-        live = select_sql([batch.live], with_slot(plan.schema), [SLOT, *columns])
-        selects.append(
-            f"SELECT {key}, {_renumber(SLOT, numbers)}, NULL, true{ords}, false FROM ({live}){live_condition}"
-        )
-        tomb_ords = "".join(f", ord_{i}" for i in range(len(fields)))
-        tombs = f"read_parquet({literal(batch.tombs)})"
-        selects.append(f"SELECT key, {_renumber('slot', numbers)}, NULL, false{tomb_ords}, own FROM {tombs}{condition}")
-    if selects:
-        return " UNION ALL ".join(selects)
-    types = "".join(f", CAST(NULL AS {duckdb_type(t)}) AS ord_{i}" for i, t in enumerate(view.ordering_types()))
-    return f"SELECT '' AS record_key, 0 AS slice_no, 0::BIGINT AS row_no, true AS live{types}, false AS own WHERE false"
+    for batch, slots in _by_batch(list(placed.values())).items():
+        number = _renumber("slot", _numbers_of(batch, slots, list(placed)))
+        tombs = f"read_parquet({literal(batch.tombs)}){_slot_condition(batch, list(slots))}"
+        selects.append(f"SELECT key, {number}, NULL::BIGINT, false{ords}, own FROM {tombs}")
+    return selects
+
+
+def _prepared(
+    cur: duckdb.DuckDBPyConnection, plan: ReadPlan, slice_numbers: Sequence[int] | None
+) -> tuple[list[int], dict[int, tuple[Batch, int]]]:
+    """The slices chosen, and what the logs of the dirty ones among them do."""
+    chosen = list(range(len(plan.slices)) if slice_numbers is None else slice_numbers)
+    dirty = [n for n in chosen if plan.slices[n].logs]
+    placed = deltas.prepare(cur, plan.view, [plan.slices[n] for n in dirty]) if dirty else []
+    return chosen, dict(zip(dirty, placed, strict=True))
 
 
 def with_slot(schema: pa.Schema) -> pa.Schema:

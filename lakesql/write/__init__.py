@@ -38,6 +38,7 @@ from lakesql.write.batch import Batch, Rules, materialise
 from lakesql.write.buckets import require_agreement
 from lakesql.write.check import require_writable
 from lakesql.write.create import create
+from lakesql.write.found import Found
 from lakesql.write.given import own_settings, tidy
 from lakesql.write.index import Index, index_of, of_table
 from lakesql.write.notes import late_note
@@ -96,6 +97,7 @@ def write(
     partitions: Collection[str] = (),
     reads_table: bool = False,
     changed: Collection[str] | None = None,
+    found: Found | None = None,
     extra: Mapping[str, str] | None = None,
     observe: Observer | None = None,
     guard: Guard | None = None,
@@ -112,6 +114,7 @@ def write(
     delete_partition takes out even when no row falls into them. `reads_table`: the rows were computed from `state`: file
     groups that changed since are a conflict, and what happens to a key must be true of all its rows.
     `changed`: with `reads_table`, the columns in which updated rows may differ from the stored ones; None: all.
+    `found`: with `reads_table`, where the rows' keys are, if that is known.
     `extra` goes into extraMetadata of the commit, beside the offsets of ingestions that newer commits hand on (`carried`).
     `guard` is called at every attempt with the table as it is now, under its lock, before anything is written, and may
     raise. With `even_empty` rows that change nothing make a commit too, one without files.
@@ -131,6 +134,7 @@ def write(
         partitions=partitions,
         reads_table=reads_table,
         changed=changed,
+        found=found,
         extra=extra or {},
         observe=observe,
         guard=guard,
@@ -172,6 +176,7 @@ def _write_once(
     partitions: Collection[str],
     reads_table: bool,
     changed: Collection[str] | None,
+    found: Found | None,
     extra: Mapping[str, str],
     observe: Observer | None,
     guard: Guard | None,
@@ -193,9 +198,23 @@ def _write_once(
             with locked(state.storage, config.lock_wait_ms / 1000):
                 now, zone, notes = _fresh(state, config, clock)
                 extra = {**extra, **((guard and guard(now)) or {})}
-                found = frozenset(partitions)
+                named = frozenset(partitions)
                 road = _Road(
-                    con, verb, config, index, rules, batch, found, extra, clock, zone, ids, notes, changed, even_empty
+                    con,
+                    verb,
+                    config,
+                    index,
+                    rules,
+                    batch,
+                    named,
+                    extra,
+                    clock,
+                    zone,
+                    ids,
+                    notes,
+                    changed,
+                    even_empty,
+                    found,
                 )
                 with damage_named(now):
                     result = _walk(road, _planned(road, now, state if reads_table else None, observe))
@@ -232,6 +251,7 @@ class _Road:
     notes: list[str] = field(default_factory=list)
     changed: Collection[str] | None = None
     even_empty: bool = False
+    found: Found | None = None
 
 
 def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[TableState, tzinfo, list[str]]:
@@ -388,7 +408,7 @@ def _tagged(road: _Road, plan: read.ReadPlan) -> Tagged:
         return NOTHING
     duplicates = road.settings.duplicates if road.verb.operation == "INSERT" else "none"
     look_up = looks_up(road.verb, road.index) or duplicates != "none"
-    tagged = tag_batch(road.con, plan, road.batch, road.rules, look_up, duplicates, road.index)
+    tagged = tag_batch(road.con, plan, road.batch, road.rules, look_up, duplicates, road.index, road.found)
     if note := late_note(road.con, tagged, road.rules, duplicates):
         road.notes.append(note)
     return tagged

@@ -4,7 +4,8 @@ DuckDB yields the rows once, sorted by target and by place in the base file; a t
 queue to one of WORKERS threads, which encodes and writes its file (pyarrow releases the GIL). Bounded are its bytes, so
 that narrow rows of a whole file fit and the next file begins while they are encoded. The rows of a new group stream
 through, those of a rewritten group are collected first, since they are replaced in one pass over the old file.
-Rows for logs are collected until LOG_ROWS and then encoded together. Memory: a few row groups and log chunks.
+Rows for logs are collected until LOG_ROWS, then encoded together and written by one of as many other threads: encoding
+450,000 rows and DuckDB's sorting of the next ones take as long. Memory: a few row groups and log chunks.
 
 Here is the only place where copy-on-write and merge-on-read differ: `Target.kind`, decided by `route`.
 """
@@ -38,7 +39,7 @@ from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_HASH, ROW_KEY, ROW_NO
 from lakesql.write.transaction import APPEND_MARKER, CREATE_MARKER, MERGE_MARKER, Transaction, beat, mark
 
 WORKERS = 2
-LOG_ROWS = 100_000
+LOG_ROWS = 32_768
 BATCH_ROWS = 65_536
 _QUEUED_BYTES = 64 << 20
 
@@ -83,15 +84,18 @@ def write_targets(
 ) -> list[WriteStat]:
     """Write all targets; one stat each, in their order. `rows` covers every target, each in one piece."""
     alone = sum(t.kind != APPEND for t in targets) == 1
+    pa.default_memory_pool().release_unused()
     stats: list[WriteStat | None] = [None] * len(targets)
-    logs = _LogBuffer(work)
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-write") as pool:
+    with (
+        ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-write") as pool,
+        _LogBuffer(work, stats) as logs,
+    ):
         running: deque[tuple[int, _Feed]] = deque()
         try:
             for number, piece in _by_target(con, rows):
                 if targets[number].kind == APPEND:
                     if logs.rows >= LOG_ROWS and number not in logs:
-                        logs.flush(stats)
+                        logs.flush()
                     logs.add(number, targets[number], piece)
                     continue
                 if not running or running[-1][0] != number:
@@ -102,11 +106,12 @@ def write_targets(
                         stats[first] = feed.result()
                     running.append((number, _Feed(pool, work, number, targets[number], alone)))
                 running[-1][1].put(piece)
-            logs.flush(stats)
+            logs.flush()
             if running:
                 running[-1][1].end()
             for number, feed in running:
                 stats[number] = feed.result()
+            logs.wait()
         except BaseException:
             for _, feed in running:
                 feed.cancel()
@@ -214,6 +219,7 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
             edit, added = _edit(made, list(rows), work.folds.get(target.slice_no))
             spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
             written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
+    pa.default_memory_pool().release_unused()
     where = f"{txn.where}: {txn.action} {txn.instant}"
     logged = made.logged_rows
     require_rows(where, target, written.rows_before + logged, written.rows)
@@ -338,16 +344,25 @@ class _Gathered:
 
 
 class _LogBuffer:
-    """Rows for log files, until there are enough to encode them together."""
+    """Rows for log files, until there are enough to encode them together; then the files, in threads."""
 
-    def __init__(self, work: Job) -> None:
+    def __init__(self, work: Job, stats: list[WriteStat | None]) -> None:
         self.rows = 0
         self._work = work
+        self._stats = stats
         self._held: dict[int, tuple[Target, list[pa.Table]]] = {}
+        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-log")
+        self._running: deque[Future[None]] = deque()
         logs = [f for f in work.state.files if isinstance(f, LogFile)] if work.state.config.version < 8 else []
         self._logs: dict[tuple[str, str], list[LogFile]] = {}
         for file in logs:
             self._logs.setdefault((file.partition, file.file_id), []).append(file)
+
+    def __enter__(self) -> "_LogBuffer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
     def __contains__(self, number: int) -> bool:
         return number in self._held
@@ -356,29 +371,38 @@ class _LogBuffer:
         self._held.setdefault(number, (target, []))[1].append(rows)
         self.rows += rows.num_rows
 
-    def flush(self, stats: list[WriteStat | None]) -> None:
-        """Write the log files of all targets held; their rows must be complete."""
+    def flush(self) -> None:
+        """Begin to write the log files of all targets held; their rows must be complete."""
         if not self._held:
             return
+        self.wait(WORKERS - 1)
+        self._running.append(self._pool.submit(self._write, self._held))
+        self._held, self.rows = {}, 0
+
+    def wait(self, left: int = 0) -> None:
+        """Until at most `left` flushes are under way. An error of one is raised here."""
+        while len(self._running) > left:
+            self._running.popleft().result()
+
+    def _write(self, held: Mapping[int, tuple[Target, list[pa.Table]]]) -> None:
         work = self._work
         full, partial, contents = _Gathered(), _Gathered(), []
-        for target, pieces in self._held.values():
+        for target, pieces in held.values():
             rows = pa.concat_tables(pieces)
             deleted = pc.equal(rows[ROW_FATE], DELETED)
             in_part = pc.and_(pc.equal(rows[ROW_FATE], UPDATED), target.slice_no in work.partial.slices)
             in_full = pc.invert(pc.or_(deleted, in_part))
             spans = full.add(target, rows.filter(in_full)), partial.add(target, rows.filter(in_part))
             contents.append(LogContent(spans, _deletes(rows.filter(deleted))))
-        made = _Numbered(work, min(self._held))
+        made = _Numbered(work, min(held))
         names = (*META_COLUMNS, *work.partial.columns)
         records = [
             Records(full.records(made), work.avro),
             Records(partial.records(made).select(names), work.avro, True),
         ]
         files = encode_groups(records, contents, work.txn.instant, work.settings.log_block_bytes, work.ordered_deletes)
-        for (number, (target, _)), content, file in zip(self._held.items(), contents, files, strict=True):
-            stats[number] = self._put(number, target, content, file)
-        self._held, self.rows = {}, 0
+        for (number, (target, _)), content, file in zip(held.items(), contents, files, strict=True):
+            self._stats[number] = self._put(number, target, content, file)
 
     def _put(self, number: int, target: Target, content: LogContent, data: bytes) -> WriteStat:
         work, txn = self._work, self._work.txn

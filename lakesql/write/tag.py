@@ -25,7 +25,7 @@ from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
 from lakesql.table import merge
 from lakesql.table.names import quote
-from lakesql.table.read import ReadPlan, keys_sql
+from lakesql.table.read import ReadPlan, keys_sql, tombs_sql
 from lakesql.write.batch import Batch, Rules
 from lakesql.write.buckets import number_buckets, send_to_buckets, slices_of_batch
 from lakesql.write.divergence import slices_to_rewrite
@@ -35,6 +35,7 @@ from lakesql.write.duplicates import (
     refuse_stored_look_alikes,
     slices_with_copies,
 )
+from lakesql.write.found import Found
 from lakesql.write.index import SIMPLE, Index
 from lakesql.write.moves import forget_foreign_tombstones, move_rows
 from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, MARKED, MATCH, UPDATED, UPSERT, Changes
@@ -73,22 +74,27 @@ def tag_batch(
     look_up: bool,
     duplicates: str = "none",
     index: Index = SIMPLE,
+    found: Found | None = None,
 ) -> Tagged:
     """Fill `__lakesql_fate` for the batch in `__lakesql_batch`.
 
     `plan` is a snapshot plan of the table as it is now. Without `look_up` every row is a new key. `duplicates` says
     what an INSERT row does whose key exists: none (it updates), drop (ignored), fail (TableError naming keys).
+    `found`: where the keys were when the rows were made; used when that is the table as it is now.
     """
     if index.buckets and batch.rows:
         number_buckets(con, index)
-    numbers = _searched(con, plan, batch, index) if look_up and batch.rows else []
+    if found is not None and (index.buckets or index.everywhere or found.slices != plan.slices):
+        found = None
+    numbers = _searched(con, plan, batch, index, found is not None) if look_up and batch.rows else []
     if not batch.rows or not (numbers or index.buckets):
         return _all_new(con, batch)
     ords = ordering_columns(plan)
     con.execute(f"DROP TABLE IF EXISTS {FATE}")
     moved = 0
     opened: tuple[FileSlice, ...] = ()
-    _match(con, plan, numbers, rules, ords, index.everywhere)
+    keys = keys_sql(con, plan, numbers) if found is None else _found_sql(con, plan, numbers, found)
+    _match(con, plan, numbers, keys, rules, ords, index.everywhere)
     try:
         if batch.keys_computed:
             refuse_stored_look_alikes(con, plan, rules.keys_everywhere)
@@ -123,14 +129,20 @@ def tag_batch(
     )
 
 
-def _searched(con: Connection, plan: ReadPlan, batch: Batch, index: Index) -> list[int]:
-    """Numbers of the slices where keys of the batch may be."""
+def _searched(con: Connection, plan: ReadPlan, batch: Batch, index: Index, found: bool) -> list[int]:
+    """Numbers of the slices where keys of the batch may be; `found`: nothing need be read to search them."""
     if index.buckets:
         return slices_of_batch(con, plan)
     partitions = set(batch.partitions)
     numbers = [n for n, s in enumerate(plan.slices) if index.everywhere or s.partition in partitions]
-    prunes = pays(plan, numbers, batch.rows) if index.prunes is None else index.prunes
+    prunes = not found and (pays(plan, numbers, batch.rows) if index.prunes is None else index.prunes)
     return may_hold(con, plan, numbers, index.everywhere) if prunes else numbers
+
+
+def _found_sql(con: Connection, plan: ReadPlan, numbers: list[int], found: Found) -> str:
+    """As `keys_sql`, with the places that are known."""
+    known = f"SELECT * FROM ({found.sql}) WHERE slice_no IN (SELECT unnest({numbers}::INTEGER[]))"
+    return " UNION ALL ".join([known, *tombs_sql(con, plan, numbers)])
 
 
 def ignored_slices(con: Connection, tagged: Tagged) -> list[int]:
@@ -159,9 +171,9 @@ def _all_new(con: Connection, batch: Batch) -> Tagged:
 
 
 def _match(
-    con: Connection, plan: ReadPlan, numbers: list[int], rules: Rules, ords: list[str], everywhere: bool
+    con: Connection, plan: ReadPlan, numbers: list[int], keys: str, rules: Rules, ords: list[str], everywhere: bool
 ) -> None:
-    """Fill MATCH: every place where a key of the batch is, live or as a tombstone.
+    """Fill MATCH: every place where a key of the batch is, live or as a tombstone. `keys`: the places of keys.
 
     `everywhere`: live in any partition, not just in that of the row.
     """
@@ -181,7 +193,7 @@ def _match(
         con.execute(f"""
             CREATE OR REPLACE TEMP TABLE {MATCH} AS
             SELECT b.place, k.slice_no, k.row_no, k.live, k.own{stored}{carried}
-            FROM ({keys_sql(con, plan, numbers)}) k
+            FROM ({keys}) k
             {f"JOIN {_GROUPS} g ON g.slice_no = k.slice_no" if several else ""}
             JOIN (SELECT b.rowid AS place, b.__lakesql_key AS key{"" if everywhere else ", n.part"}{given}
                   FROM {BATCH} b {own}) b
