@@ -6,10 +6,12 @@
 
 Lock, stored states, plan, tasks in threads, commits, report. Raised is what stops a run as a whole: the lock is held, the
 job is wrong, brokers or a target cannot be reached before anything is read, Ctrl-C or SIGTERM. Then nothing but earlier
-commits of the run is stored. What fails later is in the report: `report.failures`, `report.exit_code`.
+commits of the run is stored; a signal ends it within two seconds, whatever its threads wait for. What fails later is in
+the report: `report.failures`, `report.exit_code`.
 """
 
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,7 +25,7 @@ from lakesql.ingest.datasets import Dataset, as_lake_error
 from lakesql.ingest.fetching import Timing
 from lakesql.ingest.gate import Gate
 from lakesql.ingest.lock import job_lock
-from lakesql.ingest.metrics import Metrics
+from lakesql.ingest.metrics import Metrics, scoped
 from lakesql.ingest.model import (
     Client,
     Committed,
@@ -39,12 +41,18 @@ from lakesql.ingest.model import (
     TopicPartition,
 )
 from lakesql.ingest.progress import Progress, Silent
+from lakesql.ingest.retries import Retries
 from lakesql.ingest.signals import terminable
+from lakesql.ingest.tally import sla_ms
 from lakesql.ingest.tasks import Limiter, Shared, TaskRun
 from lakesql.ingest.tracks import Track
 
 _WAKE_S = 0.2
 """How often the thread that waits for the tasks looks for signals."""
+
+_LEAVE_S = 0.5
+"""How long the threads of a run that is broken off have to end. One that sits in a call of a broker or of a registry is
+left behind then: it writes nothing any more (`Gate.close`), and ends with its call or with the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +119,15 @@ class _Run:
     start: float = 0.0
     now_ms: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
+    retries: Retries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.retries = Retries(getattr(self.progress, "note", lambda _: None))
 
     # ------------------------------------------------------------ story
 
     def go(self, notes: tuple[str, ...]) -> Report:
-        with self.metrics.timed("job"):
+        with scoped(self.metrics), self.metrics.heard(self.retries.hear), self.metrics.timed("job"):
             plan = self.look()
             for dataset in self.datasets:
                 dataset.sink.settle()
@@ -211,10 +223,13 @@ class _Run:
                 thread.start()
             self._wait(ended, lambda: alive, gate, runs)
         finally:
-            if any(thread.is_alive() for thread in threads):
+            if alive:
                 self.stop.set()
+                until = time.monotonic() + _LEAVE_S
+                gate.close(_LEAVE_S)
                 for thread in threads:
-                    thread.join()
+                    if thread.ident is not None:  # it was started
+                        thread.join(max(until - time.monotonic(), 0.0))
         if raised:
             raise raised[0]
 
@@ -232,9 +247,6 @@ class _Run:
                             one.judge_all()
                         self._commit_all(more=True)
                 last = self.timing.monotonic()
-        with ended:
-            while alive():
-                ended.wait(_WAKE_S)
 
     def _task(self, task: Task, shared: Shared) -> TaskRun:
         return TaskRun(task, shared, self.metrics.task(f"task-{task.number}"))
@@ -314,7 +326,13 @@ class _Run:
             committed={d.target: total for d in self.datasets if (total := d.total()) is not None},
             seconds=self.timing.monotonic() - self.start,
             stop="limit" if "limit" in stops else "",
-            notes=(*notes, *plan.notes, *(note for d in self.datasets for one in d.commits for note in one.notes)),
+            notes=(
+                *notes,
+                *plan.notes,
+                *(note for d in self.datasets for track in d.tracks.values() for note in track.loss_notes()),
+                *self.retries.notes(),
+                *(note for d in self.datasets for one in d.commits for note in one.notes),
+            ),
             metrics=self.metrics.totals(),
             failures=tuple(failures),
         )
@@ -334,12 +352,22 @@ class _Run:
             "actualHighWatermark": line.next,
             "expectedHighWatermark": line.high,
             "previousHighWatermark": before.next if before else -1,
+            "previousLowWatermark": before.low if before else -1,
             "processedRecordCount": state.read,
             "undecodableMessageCount": state.bad,
             "nullRecordCount": state.deletes,
+            "slaMissedRecordCount": state.late if sla_ms(self.job) is not None else -1,
+            "partitionTotalSize": state.bytes,
             "avgRecordSize": state.bytes / state.read if state.read else 0,
             "avgRecordPullTime": state.seconds * 1000 / state.read if state.read else 0,
+            "readRecordTime": round(state.seconds * 1000, 3),
+            "fetchMessageBufferTime": round(state.fetch_s * 1000, 3),
+            "decodeRecordTime": round(state.decode_s * 1000, 3),
+            "convertRecordTime": round(state.convert_s * 1000, 3),
+            "minTimestamp": track.oldest_ms if track.oldest_ms is not None else -1,
             "maxTimestamp": track.newest_ms if track.newest_ms is not None else -1,
+            "lostRecordCount": sum(to - begin for begin, to in track.all_gaps),
+            "gaps": [list(gap) for gap in track.all_gaps],
         }
         self.metrics.event("KafkaExtractorTopicMetadata", **facts)
 

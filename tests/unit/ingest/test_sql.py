@@ -557,7 +557,7 @@ def test_a_password_is_kept_plainly_only_with_a_word_about_it(con, monkeypatch):
 @pytest.mark.usefixtures("defined")
 def test_a_read_only_connection_plans_and_shows_but_changes_nothing(tmp_path):
     with lakesql.connect(warehouse=tmp_path / "lake", read_only=True) as con:
-        assert len(rows(con, "EXPLAIN RUN INGESTION o")) == 2
+        assert [r[:2] for r in rows(con, "EXPLAIN RUN INGESTION o")] == [("orders", 0), ("orders", 1), (None, None)]
         assert rows(con, "SHOW INGESTION o")
         for sql in (ingest(), "RUN INGESTION o", "DROP INGESTION o", f"CREATE INGESTION p AS {ingest()}",
                     "ALTER INGESTION o SET OFFSETS (0 = 1)", "ALTER INGESTION o SET OPTIONS (a.b = 1)",
