@@ -84,7 +84,7 @@ class Reading:
         self._progress = 0.0
         self._spoke = 0.0
         self._checked = 0.0
-        self._told_at = 0.0  # when it was last said that brokers are waited for
+        self._told_at = -EVERY_S  # when it was last said that brokers are waited for
         self._changes = _Changes()
 
     def run(self) -> Iterator[Fetched]:

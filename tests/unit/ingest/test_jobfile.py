@@ -231,6 +231,7 @@ def test_json_is_read_too(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore:The 'warn' method is deprecated")  # pyhocon's
 @pytest.mark.parametrize("nested", [False, True])
 def test_an_include_by_url_that_cannot_be_reached_is_an_error_and_not_empty(tmp_path: Path, nested: bool) -> None:
     pytest.importorskip("pyhocon")
