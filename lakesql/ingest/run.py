@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
 
 from lakesql.errors import LakeError
 from lakesql.ingest.datasets import Dataset, as_lake_error
@@ -40,6 +39,7 @@ from lakesql.ingest.model import (
     Topic,
     TopicPartition,
 )
+from lakesql.ingest.partition_event import facts_of
 from lakesql.ingest.progress import Progress, Silent
 from lakesql.ingest.retries import Retries
 from lakesql.ingest.signals import terminable
@@ -310,7 +310,7 @@ class _Run:
                 elif dataset.blocked and not track.failed and track.base < max(track.next, track.range.high):
                     line = replace(line, stop=f"not committed: {dataset.blocked}")
                 lines.append(line)
-                self._topic_event(track, line)
+                self.metrics.event("KafkaExtractorTopicMetadata", **facts_of(track, line, sla_ms(self.job) is not None))
         seen = {TopicPartition(one.topic, one.partition) for one in lines}
         lines += [self._carried(at, why) for at, why in plan.carried.items() if at not in seen]
         lines += [
@@ -340,36 +340,6 @@ class _Run:
     def _carried(self, at: TopicPartition, why: str) -> PartitionReport:
         offset = next((d.before.partitions[at].next for d in self.datasets if at in d.before.partitions), -1)
         return PartitionReport(at.topic, at.partition, offset, offset, offset, reason=why, stop="nothing to read")
-
-    def _topic_event(self, track: Track, line: PartitionReport) -> None:
-        """What the reference sends for each partition (kafka-ingestion 2.7)."""
-        state, before = track.kept.plus(track.held), track.before
-        facts: dict[str, Any] = {
-            "namespace": "gobblin.kafka",
-            "topic": line.topic,
-            "partition": line.partition,
-            "lowWatermark": line.low,
-            "actualHighWatermark": line.next,
-            "expectedHighWatermark": line.high,
-            "previousHighWatermark": before.next if before else -1,
-            "previousLowWatermark": before.low if before else -1,
-            "processedRecordCount": state.read,
-            "undecodableMessageCount": state.bad,
-            "nullRecordCount": state.deletes,
-            "slaMissedRecordCount": state.late if sla_ms(self.job) is not None else -1,
-            "partitionTotalSize": state.bytes,
-            "avgRecordSize": state.bytes / state.read if state.read else 0,
-            "avgRecordPullTime": state.seconds * 1000 / state.read if state.read else 0,
-            "readRecordTime": round(state.seconds * 1000, 3),
-            "fetchMessageBufferTime": round(state.fetch_s * 1000, 3),
-            "decodeRecordTime": round(state.decode_s * 1000, 3),
-            "convertRecordTime": round(state.convert_s * 1000, 3),
-            "minTimestamp": track.oldest_ms if track.oldest_ms is not None else -1,
-            "maxTimestamp": track.newest_ms if track.newest_ms is not None else -1,
-            "lostRecordCount": sum(to - begin for begin, to in track.all_gaps),
-            "gaps": [list(gap) for gap in track.all_gaps],
-        }
-        self.metrics.event("KafkaExtractorTopicMetadata", **facts)
 
 
 def targets(path: str, topics: Sequence[str]) -> dict[str, tuple[str, ...]]:
