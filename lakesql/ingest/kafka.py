@@ -186,7 +186,7 @@ class KafkaClient:
                     ) from None
                 if time.monotonic() - told >= EVERY_S:
                     told = time.monotonic()
-                    self.waits(self.safe(error.args[0].str()), left)
+                    self.waits(self.safe(error.args[0].str()), deadline - told)
         return listed
 
     def _describe(self, names: Iterable[str]) -> Mapping[str, Any]:
