@@ -53,7 +53,7 @@ from lakesql.ingest.tracks import Track
 _WAKE_S = 0.2
 """How often the thread that waits for the tasks looks for signals."""
 
-_LEAVE_S = 0.5
+_LEAVE_S = 0.4
 """How long the threads of a run that is broken off have to end. One that sits in a call of a broker or of a registry is
 left behind then: it writes nothing any more (`Gate.close`), and ends with its call or with the process."""
 

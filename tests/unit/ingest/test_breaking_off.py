@@ -15,6 +15,7 @@ from tests.kafka.produce import produce
 from tests.unit.ingest.fakes import Broker, FakeClient, FakeDecoder, FakeSink, job, parts
 
 PROMPT_S = 2.0
+PROCESS_S = 5.0  # the interpreter's own end included, on a busy machine; the registry would be waited for 30 s
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_the_command_ends_while_the_registry_is_silent(number, code, mock_kafka,
             _, err = process.communicate(timeout=20)
             took = time.monotonic() - began
             asked.close()
-    assert (process.returncode, took < PROMPT_S, "Traceback" in err) == (code, True, False), (err, took)
+    assert (process.returncode, took < PROCESS_S, "Traceback" in err) == (code, True, False), (err, took)
     assert not (tmp_path / "warehouse" / "t").exists()
 
 
