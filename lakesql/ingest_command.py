@@ -131,9 +131,12 @@ class _Command:
         self._json, self._metrics = as_json, metrics
         self._secrets = secrets_of(changed)
         self._said: set[str] = set()
+        self._rounds: dict[str, set[str]] | None = None  # by job: what earlier rounds have noted
 
     def again(self, con: Connection) -> str:
         """One round of many; the work has said what there is to say."""
+        if self._rounds is None:
+            self._rounds = {}
         self.round(con)
         return ""
 
@@ -174,7 +177,7 @@ class _Command:
         from lakesql.ingest.openmetrics import openmetrics
 
         numbers = Metrics(work.job.name)
-        with self._progress() as progress:
+        with self._progress(work.job.name) as progress:
             report = con.run_ingestion(work, progress, numbers)
         if self._metrics is not None:
             file = Path(self._metrics.replace("{job}", work.job.name)).absolute()
@@ -184,8 +187,9 @@ class _Command:
         return report.exit_code
 
     @contextmanager
-    def _progress(self) -> Iterator["Progress"]:
-        lines = Lines(self.line, self._json)
+    def _progress(self, job: str) -> Iterator["Progress"]:
+        rounds = None if self._rounds is None else self._rounds.setdefault(job, set())
+        lines = Lines(self.line, self._json, rounds=rounds)
         if self._json or not (sys.stdout.isatty() and sys.stderr.isatty()):
             yield lines
             return
@@ -221,6 +225,9 @@ class _LinesAndBar:
     def planned(self, plan: "Plan") -> None:
         self._lines.planned(plan)
         self._bar.planned(plan)
+
+    def note(self, text: str) -> None:
+        self._lines.note(text)
 
     def moved(self, at: "TopicPartition", offset: int, records: int, size: int) -> None:
         self._bar.moved(at, offset, records, size)

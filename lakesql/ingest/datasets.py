@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from lakesql.errors import CommitUnknown, IngestError, LakeError
 from lakesql.ingest.model import Committed, Job, Load, PartitionState, Sink, State, TopicPartition, WorkUnit
 from lakesql.ingest.tracks import Track, carried
+from lakesql.table.interrupts import interrupts
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +100,8 @@ class Dataset:
             if self.load is None:
                 self.open(run)
             assert self.load is not None
-            done = self.load.commit(state)
+            with interrupts():
+                done = self.load.commit(state)
         except Exception as error:
             self.fail(as_lake_error(error, f"The commit of {job.name} to {self.target} failed"))
             if isinstance(error, CommitUnknown):

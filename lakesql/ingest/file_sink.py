@@ -40,6 +40,7 @@ class FileSink(Sink):
     """Files below one folder."""
 
     def __init__(self, job: Job, path: str, storage: Storage | None = None) -> None:
+        manifest.require_name(job.name, path)
         self._job = job
         self._storage = storage or open_storage(path)
         self._options_of = partial(target_options, job)
@@ -198,7 +199,7 @@ class FileLoad(Load):
     def _opened(self, own: _Folder, unit: WorkUnit, folder: str, schema: pa.Schema) -> tuple[FileWriter, str, str]:
         written = sum(f.path.rpartition("/")[0] == "/".join(p for p in (own.path, folder) if p) for f in own.closed)
         part = f"_{written}" if written else ""
-        name = f"part.task_{quote(self._job.name, safe=' ')}_{self._before.number + 1:010d}_{unit.group}{part}"
+        name = f"part.task_{manifest.part(self._job.name)}_{self._before.number + 1:010d}_{unit.group}{part}"
         with self._guard:
             self._files += 1
             # What another run left must not be taken for a file of this one, nor of the commit before.

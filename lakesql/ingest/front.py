@@ -21,6 +21,7 @@ from lakesql.ingest.definitions import Definition
 from lakesql.ingest.jobfile import read_job_file
 from lakesql.ingest.metrics import Metrics
 from lakesql.ingest.model import Job, Plan, Report, Target
+from lakesql.ingest.plan_notes import assumed_bytes
 from lakesql.ingest.progress import Progress
 from lakesql.ingest.run import Parts
 from lakesql.ingest.setting_unused import UNUSED
@@ -172,7 +173,8 @@ def assemble(con: duckdb.DuckDBPyConnection, job: Job) -> AbstractContextManager
 def plan(con: duckdb.DuckDBPyConnection, work: Work) -> Plan:
     """What a run would do now; no record is read."""
     with assemble(con, work.job) as made:
-        return run_.planned(work.job, made)
+        found = run_.planned(work.job, made)
+    return replace(found, notes=(*found.notes, *assumed_bytes(found.ranges)))
 
 
 def run(

@@ -1,4 +1,8 @@
-"""A gate that many threads pass together, and that one thread can have to itself; who waits for that goes first."""
+"""A gate that many threads pass together, and that one thread can have to itself; who waits for that goes first.
+
+When a run is broken off the gate is closed: from then on no thread writes anything, so one that sits in a call of a
+broker or a registry can be left behind.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -12,6 +16,8 @@ class Gate:
         self._changed = threading.Condition()
         self._inside = 0
         self._alone = 0  # threads that are or want to be alone
+        self._writing = 0
+        self._closed = False
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -41,3 +47,22 @@ class Gate:
             with self._changed:
                 self._alone -= 1
                 self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """Around what changes a load, within `shared`; gives False once the gate is closed: then nothing may change."""
+        with self._changed:
+            may = not self._closed
+            self._writing += may
+        try:
+            yield may
+        finally:
+            with self._changed:
+                self._writing -= may
+                self._changed.notify_all()
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing is written from now on; waits for who is at it."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._writing, timeout_s)

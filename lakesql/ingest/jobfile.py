@@ -7,14 +7,18 @@ What the settings mean is not known here, beyond that.
 """
 
 import json
+import logging
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from lakesql.errors import JobError
-from lakesql.ingest.secrets import Settings
+from lakesql.ingest.secrets import Settings, without_secrets
 from lakesql.ingest.setting_keys import KEYS, OLDER
 
 PROPERTIES = (".pull", ".job", ".properties")
@@ -178,15 +182,21 @@ class _Loader:
             raise JobError(f"{file}: reading HOCON needs pyhocon. Run pip install 'lakesql[kafka]'.") from error
         _text(file)
         try:
-            tree = ConfigFactory.parse_file(str(file), required=True)
+            with _Unreached() as unreached:
+                tree = ConfigFactory.parse_file(str(file), required=True)
         except ParseBaseException as error:
             raise JobError(
                 f"{file}, line {error.lineno}: this is not HOCON ({error.msg}). Correct the line."
             ) from error
         except RecursionError as error:
             raise JobError(f"{file}: it includes itself, or is nested too deeply. Correct the file.") from error
-        except (ConfigException, OSError, ValueError, TypeError, AttributeError, ImportError) as error:
+        except (ConfigException, HTTPException, OSError, ValueError, TypeError, AttributeError, ImportError) as error:
             raise JobError(f"{file}: this is not readable as HOCON ({error}). Correct the file.") from error
+        if unreached.urls:
+            raise JobError(
+                f"{file}: what it includes from {', '.join(unreached.urls)} cannot be reached, and without it the settings are"
+                " not the job's. Correct the address, or save a copy and include that file."
+            )
         if not isinstance(tree, Mapping):
             raise JobError(f"{file}: the outermost value must be an object. Write key = value, or {{...}}.")
         for key, value in _flattened(tree, ()):
@@ -224,6 +234,31 @@ class _Loader:
             return match[0]
 
         return _REFERENCE.sub(found, value)
+
+
+class _Unreached(logging.Handler):
+    """Within, the URLs that pyhocon could not include in this thread. It reads them as empty and says so in its log only."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.urls: list[str] = []
+        self._thread = threading.get_ident()
+        self._log = logging.getLogger("pyhocon.config_parser")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread == self._thread and str(record.msg).startswith("Cannot include url"):
+            self.urls.append(without_secrets(str((record.args or ("",))[0])))  # type: ignore[index]
+
+    def __enter__(self) -> "_Unreached":
+        if not self._log.isEnabledFor(logging.WARNING):
+            self._log.setLevel(logging.WARNING)
+        self._log.addHandler(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._log.removeHandler(self)
 
 
 # ---------------------------------------------------------------- text

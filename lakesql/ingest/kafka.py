@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakesql.errors import IngestError, JobError
+from lakesql.ingest.metrics import current
 from lakesql.ingest.model import Bounds, Fetched, Range, Topic, TopicPartition
+from lakesql.ingest.retries import EVERY_S
 from lakesql.ingest.secrets import MASK, is_secret
 
 if TYPE_CHECKING:
@@ -142,6 +144,11 @@ class KafkaClient:
         """Give back connections; the object is not used afterwards."""
         self._admin = None
 
+    def waits(self, why: str, left_s: float) -> None:
+        """Say that the brokers are asked again."""
+        text = f"{self.brokers}: {why}. The brokers are asked again, for {left_s:.0f} s more."
+        current().event("BrokerRetry", about=self.brokers, text=text)
+
     def safe(self, text: object) -> str:
         """A text of the library without the values of settings that are secret."""
         result = str(text)
@@ -154,7 +161,7 @@ class KafkaClient:
         """The topics by name as the brokers list them; asked again and again while they cannot be reached."""
         from confluent_kafka import KafkaError, KafkaException
 
-        deadline = time.monotonic() + self.timeout_s
+        deadline, told = time.monotonic() + self.timeout_s, -EVERY_S
         refused = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
         waiting = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
         listed: Mapping[str, Any] | None = None
@@ -177,6 +184,9 @@ class KafkaClient:
                         f"{self.safe((telling or error.args)[-1].str())}. "
                         "Check kafka.brokers, the network and security.protocol"
                     ) from None
+                if time.monotonic() - told >= EVERY_S:
+                    told = time.monotonic()
+                    self.waits(self.safe(error.args[0].str()), deadline - told)
         return listed
 
     def _describe(self, names: Iterable[str]) -> Mapping[str, Any]:

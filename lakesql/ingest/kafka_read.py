@@ -20,6 +20,7 @@ from lakesql.errors import JobError
 from lakesql.ingest.collector import without_collector
 from lakesql.ingest.kafka_columns import empty_batch, raw_batch
 from lakesql.ingest.model import Fetched, Position, Range, TopicPartition
+from lakesql.ingest.retries import EVERY_S
 
 if TYPE_CHECKING:
     from lakesql.ingest.kafka import KafkaClient
@@ -32,6 +33,9 @@ SIGN_OF_LIFE_S = 1.0
 
 CHECK_S = 1.0
 """How often, at most, topics are looked at while a reader runs; at its end they are in any case."""
+
+WAITING_S = 2.0
+"""So long a reader waits for brokers in trouble without a word."""
 
 FIRST_ROWS = 1000
 """Rows of the first batch, before the size of a record is known."""
@@ -81,6 +85,7 @@ class Reading:
         self._progress = 0.0
         self._spoke = 0.0
         self._checked = 0.0
+        self._told_at = -EVERY_S  # when it was last said that brokers are waited for
         self._changes = _Changes()
 
     def run(self) -> Iterator[Fetched]:
@@ -203,8 +208,9 @@ class Reading:
             self._check_topics()
 
     def _give_up(self) -> None:
-        """Fail what has made no progress for too long."""
+        """Fail what has made no progress for too long; say before that what is waited for."""
         now = self._now()
+        self._say_waiting(now)
         if now - self._progress >= self._timeout_s:
             overdue = np.flatnonzero(self._open).tolist()
         else:
@@ -217,6 +223,20 @@ class Reading:
                     f"{self._client.brokers}: no progress for {self._timeout_s:g} s at offset {self._next[slot]} "
                     f"(planned end {self._high[slot]}): {why}",
                 )
+
+    def _say_waiting(self, now: float) -> None:
+        since, slots = self._progress, [slot for slot in self._errors if self._open[slot]]
+        if slots:
+            since = min(self._errors[slot][1] for slot in slots)
+        elif not self._general:
+            return
+        if now - since < WAITING_S or now - self._told_at < EVERY_S or not self._open.any():
+            return
+        self._told_at = now
+        slot = slots[0] if slots else int(np.flatnonzero(self._open)[0])
+        why = self._errors[slot][0] if slots else self._general
+        more = f" and {len(slots) - 1:,} more" if len(slots) > 1 else ""
+        self._client.waits(f"{self._at[slot]}{more} at offset {self._next[slot]}: {why}", self._timeout_s - now + since)
 
     def _fail(self, slot: int, why: str) -> None:
         if self._open[slot]:

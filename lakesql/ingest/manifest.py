@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 from urllib.parse import quote, unquote
 
-from lakesql.errors import FormatError, IngestConflict, IngestError
+from lakesql.errors import FormatError, IngestConflict, IngestError, JobError
 from lakesql.ingest.model import State
 from lakesql.ingest.state import decode, encode
 from lakesql.storage import Storage
@@ -24,6 +24,9 @@ from lakesql.storage import Storage
 _NAME = re.compile(r"(\d{10})\.json")
 _BAD = re.compile(r"(\d{10})-")
 VERSION = 1
+NAME_MAX, _PART_MAX = 200, 120
+"""Bytes of a name: file systems allow 255, and some of them write under a longer name first."""
+
 FOLDER = "_lakesql"
 """Of all ingestions into a target."""
 
@@ -53,6 +56,24 @@ class Manifest:
 def home(ingestion: str) -> str:
     """The folder of an ingestion's manifests, relative to the target."""
     return f"{FOLDER}/{quote(ingestion, safe=' ')}"
+
+
+def require_name(ingestion: str, target: str) -> None:
+    """JobError for a name that no folder can have."""
+    size = len(quote(ingestion, safe=" "))
+    if size > NAME_MAX:
+        raise JobError(
+            f"job.name {ingestion:.40}...: in a folder of files ({target}) it names a folder of its own and may have at most "
+            f"{NAME_MAX} characters, each beyond a-z, 0-9, _, ., - counting for several; it has {size}. Choose a shorter name."
+        )
+
+
+def part(ingestion: str) -> str:
+    """The ingestion in the name of a data file, beside which there must be room for numbers."""
+    plain = quote(ingestion, safe=" ")
+    if len(plain) <= _PART_MAX:
+        return plain
+    return f"{plain[: _PART_MAX - 17]}-{hashlib.sha256(ingestion.encode()).hexdigest()[:16]}"
 
 
 def staging(ingestion: str) -> str:

@@ -96,6 +96,22 @@ class Metrics:
             self._children.append(child)
         return child
 
+    @contextmanager
+    def heard(self, hear: Callable[[Event], None]) -> Iterator[None]:
+        """Within, events of this scope and of those made below it are also told to `hear`, from any thread."""
+        before = self._on_event
+
+        def both(event: Event) -> None:
+            if before is not None:
+                before(event)
+            hear(event)
+
+        self._on_event = both
+        try:
+            yield
+        finally:
+            self._on_event = before
+
     # ------------------------------------------------------------ what happens
 
     def count(self, name: str, by: float = 1) -> None:

@@ -252,6 +252,7 @@ class Range:
     skipped     records before low that are given up by a bootstrap or a move to latest (not a loss of stored progress)
     expected_bytes, weight   by the estimator
     error       why nothing is read although there may be records: offsets could not be had, reset says skip
+    bytes_assumed  no run has read the partition yet, so expected_bytes rests on an assumption about its records
     """
 
     topic: str
@@ -267,6 +268,7 @@ class Range:
     topic_id: str | None = None
     leader_epoch: int | None = None
     error: str | None = None
+    bytes_assumed: bool = False
 
     @property
     def at(self) -> TopicPartition:

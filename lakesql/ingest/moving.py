@@ -57,6 +57,7 @@ def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bo
                 f"ingestion {job.name} does not read {', '.join(foreign)}; it reads {', '.join(chosen) or 'no topic'}."
             )
         there = {TopicPartition(t.name, number) for t in topics for number in t.partitions}
+        _require_partitions(job, topics, sorted(state.partitions.keys() - there))
         for at, has in parts.client.bounds(tuple(there & state.partitions.keys()), job.isolation).items():
             if has.error is not None:
                 raise _unknown(at, has)
@@ -65,6 +66,18 @@ def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bo
             ):  # the next run would go on at the end, and skip what comes until then
                 raise _outside(at, str(state.partitions[at].next), has)
         return _moved(parts, job, _ids(topics, chosen), state.offsets(), dry_run, now_ms, note)
+
+
+def _require_partitions(job: Job, topics: Iterable[Topic], absent: Sequence[TopicPartition]) -> None:
+    """SQLError for partitions that no topic has: their offsets would be carried for ever, and nothing read by them."""
+    if not absent:
+        return
+    has = next(_span(sorted(one.partitions)) for one in topics if one.name == absent[0].topic)
+    more = f", and {len(absent) - 3} more" if len(absent) > 3 else ""
+    raise SQLError(
+        f"ingestion {job.name}: the brokers have no partition {', '.join(map(str, absent[:3]))}{more}; topic "
+        f"{absent[0].topic} has partitions {has}. Take these lines out of the file. Nothing was changed."
+    )
 
 
 def _ids(topics: Iterable[Topic], chosen: Collection[str]) -> dict[str, str | None]:

@@ -30,6 +30,7 @@ PLAN = pa.schema(
         pa.field("high", pa.int64()),
         pa.field("expected_records", pa.int64()),
         pa.field("expected_bytes", pa.int64()),
+        pa.field("bytes_assumed", pa.bool_()),
         pa.field("reason", pa.string()),
         pa.field("gap_from", pa.int64()),
         pa.field("gap_to", pa.int64()),
@@ -194,9 +195,9 @@ def _ranges(job: Job, starts: Starts, stored: State) -> tuple[Range, ...]:
     records = np.array([starts[at].high - starts[at].low for at in places], dtype=np.int64)
     size = expected_bytes(places, records, stored)
     weight = weights(job, places, records, stored)
-    ranges = []
+    ranges, before = [], stored.partitions
     for at, expected, heavy in zip(places, size.tolist(), weight.tolist(), strict=True):
-        s = starts[at]
+        s, known = starts[at], before.get(at)
         ranges.append(
             Range(
                 *at,
@@ -211,6 +212,7 @@ def _ranges(job: Job, starts: Starts, stored: State) -> tuple[Range, ...]:
                 s.topic_id,
                 s.leader_epoch,
                 s.error,
+                s.high > s.low and (known is None or known.average_bytes is None),
             )
         )
     if job.estimator == "CUSTOM":
@@ -224,7 +226,8 @@ def plan_table(plan: Plan) -> pa.Table:
     places = {one.at: (unit.group, task.number) for task in plan.tasks for unit in task.units for one in unit.ranges}
     rows = [
         (
-            *(one.topic, one.partition, one.low, one.high, one.records, round(one.expected_bytes), one.reason),
+            *(one.topic, one.partition, one.low, one.high, one.records),
+            *(round(one.expected_bytes), one.bytes_assumed, one.reason),
             *(one.gap or (None, None)),
             one.skipped,
             *places.get(one.at, (None, None)),
@@ -232,7 +235,7 @@ def plan_table(plan: Plan) -> pa.Table:
         )
         for one in plan.ranges
     ]
-    rows += [(*at, *(None,) * 4, "offsets unknown", *(None,) * 5, why) for at, why in plan.unknown.items()]
+    rows += [(*at, *(None,) * 5, "offsets unknown", *(None,) * 5, why) for at, why in plan.unknown.items()]
     rows.sort(key=lambda row: (row[0], row[1]))
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(PLAN)
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, PLAN, strict=True)], schema=PLAN)

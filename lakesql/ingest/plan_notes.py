@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from lakesql.ingest.model import Job, TopicPartition
+from lakesql.ingest.model import Job, Range, TopicPartition
 from lakesql.ingest.offsets import Refused, Start
 from lakesql.ingest.packing import SLACK, Packed
+from lakesql.ingest.weights import NOTHING_SEEN_BYTES
 
 _NAMED = 3
 _Starts = Mapping[TopicPartition, Start]
@@ -32,6 +33,18 @@ def notes_of(
         *_packing(job, packed),
     ]
     return tuple(found)
+
+
+def assumed_bytes(ranges: Iterable[Range]) -> tuple[str, ...]:
+    """What a plan that is looked at says about its estimates of bytes: which of them no run has measured."""
+    these = [one for one in ranges if one.bytes_assumed]
+    if not these:
+        return ()
+    size = sum(one.expected_bytes for one in these)
+    return (
+        f"The expected bytes of {_count(len(these), 'partition')} ({size:,.0f}) are an assumption, {NOTHING_SEEN_BYTES:,.0f} bytes for each"
+        f" record: no run has read them yet ({_named(str(one.at) for one in these)}).",
+    )
 
 
 def _losses(job: Job, by_kind: Mapping[str, _Starts]) -> list[str]:

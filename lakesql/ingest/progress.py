@@ -12,7 +12,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from lakesql.ingest.model import Committed, Plan, Report, TopicPartition
-from lakesql.ingest.report import plan_events, plan_lines, report_events, report_lines
+from lakesql.ingest.report import (
+    idle,
+    idle_line,
+    news,
+    plan_events,
+    plan_lines,
+    report_events,
+    report_lines,
+    round_note,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +34,9 @@ class Progress(Protocol):
 
     def planned(self, plan: Plan) -> None:
         """The ranges are fixed; nothing is read yet."""
+
+    def note(self, text: str) -> None:
+        """Something to know at once: what is waited for, what is tried again."""
 
     def moved(self, at: TopicPartition, offset: int, records: int, size: int) -> None:
         """This many records and bytes more were taken, and reading goes on at `offset`."""
@@ -45,6 +57,9 @@ class Silent:
     def planned(self, plan: Plan) -> None:
         pass
 
+    def note(self, text: str) -> None:
+        pass
+
     def moved(self, at: TopicPartition, offset: int, records: int, size: int) -> None:
         pass
 
@@ -59,7 +74,11 @@ class Silent:
 
 
 class Lines(Silent):
-    """One line for each event, as text or as JSON; of a partition at most one every few seconds."""
+    """One line for each event, as text or as JSON; of a partition at most one every few seconds.
+
+    rounds  of one run of many: the notes that earlier rounds have said, which grow. A round says only what is new, and
+            when nothing is, one line. None: the only run.
+    """
 
     def __init__(
         self,
@@ -67,7 +86,9 @@ class Lines(Silent):
         as_json: bool = False,
         every_s: float = EVERY_S,
         monotonic: Callable[[], float] = time.monotonic,
+        rounds: set[str] | None = None,
     ) -> None:
+        self._rounds = rounds
         self._write, self._json, self._every, self._monotonic = write, as_json, every_s, monotonic
         self._lock = threading.Lock()
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
@@ -78,6 +99,9 @@ class Lines(Silent):
     def planned(self, plan: Plan) -> None:
         self._ends = {one.at: (one.low, one.high) for one in plan.ranges}
         self._start, self._said = self._monotonic(), frozenset(plan.notes)
+        if self._rounds is not None:
+            plan = news(plan, self._rounds)
+            self._rounds.update(map(round_note, plan.notes))
         self._several(plan_events(plan) if self._json else plan_lines(plan))
 
     def moved(self, at: TopicPartition, offset: int, records: int, size: int) -> None:
@@ -100,6 +124,9 @@ class Lines(Silent):
             else:
                 self._write(f"Partition {at} at offset {offset:,}, {share:.0f} %, {rate:,.0f} records/s, lag {lag:,}")
 
+    def note(self, text: str) -> None:
+        self._several([json.dumps({"event": "note", "text": text}) if self._json else text])
+
     def committed(self, target: str, done: Committed) -> None:
         if self._json:
             self._several([json.dumps({"event": "commit", "target": target, **asdict(done)}, default=list)])
@@ -108,6 +135,9 @@ class Lines(Silent):
 
     def finished(self, report: Report) -> None:
         new = replace(report, notes=tuple(note for note in report.notes if note not in self._said))
+        if self._rounds is not None and idle(new):
+            self._several([idle_line(new, self._json)])
+            return
         self._several(report_events(new, commits=False) if self._json else report_lines(new))
 
     def _several(self, lines: list[str]) -> None:
@@ -156,6 +186,9 @@ class Bar(Silent):
         self._at = dict(self._low)
         self._total = sum(one.records for one in plan.ranges)
         self._bar.update(self._task, description="Reading", total=self._total, lag=self._total)
+
+    def note(self, text: str) -> None:
+        self._bar.console.print(text, markup=False, highlight=False)
 
     def moved(self, at: TopicPartition, offset: int, records: int, size: int) -> None:
         with self._lock:

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from lakesql.errors import IngestError, JobError, LastingError
+from lakesql.ingest.metrics import current
 
 _PIECE = 64 << 10
 _ANSWER_MAX = 64 << 20
@@ -106,6 +107,7 @@ class Registry:
                         again.append(one)
                         wait_s = max(wait_s, due)
             if again:
+                self._say(f"it does not know the schema {again[0]}. Asked again in {wait_s:.1f} s.")
                 self._sleep(wait_s)
             rest = again
         return out
@@ -214,6 +216,7 @@ class Registry:
         wait_s, reason = _OUTAGE_WAIT_S, ""
         for number in range(self._tries):
             if number:
+                self._say(f"{reason}. Asked again in {wait_s:g} s, try {number + 1} of {self._tries}.")
                 self._sleep(wait_s)
                 wait_s = min(2 * wait_s, _OUTAGE_WAIT_MAX_S)
             for base in self._bases:
@@ -225,6 +228,9 @@ class Registry:
             f"schema registry: no usable answer in {self._tries} tries; the last one: {reason}. No record was dropped; "
             "the next run goes on where this one stopped. Check that the registry runs and that its URL is right."
         )
+
+    def _say(self, what: str) -> None:
+        current().event("RegistryRetry", about=self.url, text=f"Schema registry {self.url}: {what}")
 
     def _ask(self, url: str) -> str:
         request = urllib.request.Request(url, headers=self._headers)

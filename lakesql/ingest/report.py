@@ -4,8 +4,9 @@ Main lines are worded as the reference's quick start, so that searches in logs g
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,10 +54,31 @@ def totals(report: Report) -> dict[str, int]:
 def plan_lines(plan: Plan) -> list[str]:
     """What a run is going to read, and what it is not."""
     failed = {one.at for one in plan.ranges if one.error}
-    lines = [_range_line(one) for one in plan.ranges if one.at not in plan.carried or one.error]
-    lines += [f"Partition {at} keeps its offset: {why}" for at, why in sorted(plan.carried.items()) if at not in failed]
-    lines += [f"Skipping partition {at}, it stays new: {why}" for at, why in sorted(plan.unknown.items())]
+    lines = [
+        _range_line(one, plan.notes)
+        for one in plan.ranges
+        if (one.at not in plan.carried or one.error) and not _said(plan, one.at, one.error)
+    ]
+    lines += [
+        f"Partition {at} keeps its offset: {why}"
+        for at, why in sorted(plan.carried.items())
+        if at not in failed and not _said(plan, at, why)
+    ]
+    lines += [
+        f"Skipping partition {at}, it stays new: {why}"
+        for at, why in sorted(plan.unknown.items())
+        if not _said(plan, at, why)
+    ]
     return lines + list(plan.notes)
+
+
+def _said(plan: Plan, at: TopicPartition, why: str | None) -> bool:
+    """Whether a note of the plan names this partition with this reason; then no line repeats it."""
+    return why is not None and any(why in note and _names(note, at) for note in plan.notes)
+
+
+def _names(note: str, at: TopicPartition) -> bool:
+    return re.search(rf"(?<![\w.:-]){re.escape(str(at))}(?!\d)", note) is not None
 
 
 def plan_events(plan: Plan) -> list[str]:
@@ -73,9 +95,10 @@ def plan_events(plan: Plan) -> list[str]:
     return lines + [json.dumps({"event": "note", "text": note}) for note in plan.notes]
 
 
-def _range_line(one: Range) -> str:
+def _range_line(one: Range, notes: Sequence[str] = ()) -> str:
     more = f", {_gap(one.gap)}" if one.gap else ""
-    more += f", {one.skipped:,} skipped" if one.skipped else ""
+    told = any(note.startswith("Skipped: ") and _names(note, one.at) for note in notes)
+    more += f", {one.skipped:,} skipped" if one.skipped and not told else ""
     if one.error:
         return f"Skipping partition {one.at}, its offset stays at {one.low}: {one.error}"
     return f"Pulling partition {one.at} from offset {one.low} to {one.high}, range={one.records} ({one.reason}{more})"
@@ -122,6 +145,40 @@ def report_events(report: Report, commits: bool = True) -> list[str]:
     about = {"job": report.job, "run": report.run, "seconds": round(report.seconds, 3), "stop": report.stop}
     end: dict[str, Any] = {**about, "exit_code": report.exit_code, **totals(report), "blocked_by": blocking(report)}
     return [*lines, json.dumps({"event": "end", **end, "metrics": dict(report.metrics)})]
+
+
+# ---------------------------------------------------------------- one round of many
+
+_SINCE = re.compile(r", for [\d,]+ seconds at most")
+
+
+def news(plan: Plan, said: Collection[str]) -> Plan:
+    """What a round has to say about its plan: what it reads, what fails, and notes that no round before has said."""
+    notes = tuple(note for note in plan.notes if round_note(note) not in said)
+    carried = {at: why for at, why in plan.carried.items() if any(why in note for note in notes)}
+    ranges = tuple(one for one in plan.ranges if one.error or (one.records and one.at not in plan.carried))
+    return replace(plan, ranges=ranges, carried=carried, notes=notes)
+
+
+def round_note(note: str) -> str:
+    """A note without what changes from round to round although nothing happens."""
+    return _SINCE.sub("", note)
+
+
+def idle(report: Report) -> bool:
+    """Whether a run found nothing new and did nothing."""
+    done = report.failures or report.notes or any(one.commit is not None for one in report.committed.values())
+    return not done and all(one.stop == "nothing to read" for one in report.partitions)
+
+
+def idle_line(report: Report, as_json: bool = False) -> str:
+    """All that such a round says."""
+    count = len(report.partitions)
+    if as_json:
+        return report_events(replace(report, partitions=()))[-1]
+    return (
+        f"Ingestion {report.job}: nothing new in {count:,} partition{'' if count == 1 else 's'}, {report.seconds:.1f} s"
+    )
 
 
 def blocking(report: Report) -> dict[str, str]:

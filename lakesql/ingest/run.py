@@ -6,24 +6,28 @@
 
 Lock, stored states, plan, tasks in threads, commits, report. Raised is what stops a run as a whole: the lock is held, the
 job is wrong, brokers or a target cannot be reached before anything is read, Ctrl-C or SIGTERM. Then nothing but earlier
-commits of the run is stored. What fails later is in the report: `report.failures`, `report.exit_code`.
+commits of the run is stored; a signal ends it within two seconds, whatever its threads wait for. What fails later is in
+the report: `report.failures`, `report.exit_code`.
+
+Tasks are threads, not processes: two processes that read and decode half of a million small JSON records each need twice the
+CPU and three times the time of two threads, for their start (benchmarks/ingest/workers.py, docs/ingest/README.md).
 """
 
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
 
 from lakesql.errors import LakeError
 from lakesql.ingest.datasets import Dataset, as_lake_error
 from lakesql.ingest.fetching import Timing
 from lakesql.ingest.gate import Gate
 from lakesql.ingest.lock import job_lock
-from lakesql.ingest.metrics import Metrics
+from lakesql.ingest.metrics import Metrics, scoped
 from lakesql.ingest.model import (
     Client,
     Committed,
@@ -38,13 +42,20 @@ from lakesql.ingest.model import (
     Topic,
     TopicPartition,
 )
+from lakesql.ingest.partition_event import facts_of
 from lakesql.ingest.progress import Progress, Silent
+from lakesql.ingest.retries import Retries
 from lakesql.ingest.signals import terminable
+from lakesql.ingest.tally import sla_ms
 from lakesql.ingest.tasks import Limiter, Shared, TaskRun
 from lakesql.ingest.tracks import Track
 
 _WAKE_S = 0.2
 """How often the thread that waits for the tasks looks for signals."""
+
+_LEAVE_S = 0.4
+"""How long the threads of a run that is broken off have to end. One that sits in a call of a broker or of a registry is
+left behind then: it writes nothing any more (`Gate.close`), and ends with its call or with the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +122,15 @@ class _Run:
     start: float = 0.0
     now_ms: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
+    retries: Retries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.retries = Retries(getattr(self.progress, "note", lambda _: None))
 
     # ------------------------------------------------------------ story
 
     def go(self, notes: tuple[str, ...]) -> Report:
-        with self.metrics.timed("job"):
+        with scoped(self.metrics), self.metrics.heard(self.retries.hear), self.metrics.timed("job"):
             plan = self.look()
             for dataset in self.datasets:
                 dataset.sink.settle()
@@ -211,10 +226,13 @@ class _Run:
                 thread.start()
             self._wait(ended, lambda: alive, gate, runs)
         finally:
-            if any(thread.is_alive() for thread in threads):
+            if alive:
                 self.stop.set()
+                until = time.monotonic() + _LEAVE_S
+                gate.close(_LEAVE_S)
                 for thread in threads:
-                    thread.join()
+                    if thread.ident is not None:  # it was started
+                        thread.join(max(until - time.monotonic(), 0.0))
         if raised:
             raise raised[0]
 
@@ -232,9 +250,6 @@ class _Run:
                             one.judge_all()
                         self._commit_all(more=True)
                 last = self.timing.monotonic()
-        with ended:
-            while alive():
-                ended.wait(_WAKE_S)
 
     def _task(self, task: Task, shared: Shared) -> TaskRun:
         return TaskRun(task, shared, self.metrics.task(f"task-{task.number}"))
@@ -298,7 +313,7 @@ class _Run:
                 elif dataset.blocked and not track.failed and track.base < max(track.next, track.range.high):
                     line = replace(line, stop=f"not committed: {dataset.blocked}")
                 lines.append(line)
-                self._topic_event(track, line)
+                self.metrics.event("KafkaExtractorTopicMetadata", **facts_of(track, line, sla_ms(self.job) is not None))
         seen = {TopicPartition(one.topic, one.partition) for one in lines}
         lines += [self._carried(at, why) for at, why in plan.carried.items() if at not in seen]
         lines += [
@@ -314,7 +329,13 @@ class _Run:
             committed={d.target: total for d in self.datasets if (total := d.total()) is not None},
             seconds=self.timing.monotonic() - self.start,
             stop="limit" if "limit" in stops else "",
-            notes=(*notes, *plan.notes, *(note for d in self.datasets for one in d.commits for note in one.notes)),
+            notes=(
+                *notes,
+                *plan.notes,
+                *(note for d in self.datasets for track in d.tracks.values() for note in track.loss_notes()),
+                *self.retries.notes(),
+                *(note for d in self.datasets for one in d.commits for note in one.notes),
+            ),
             metrics=self.metrics.totals(),
             failures=tuple(failures),
         )
@@ -322,26 +343,6 @@ class _Run:
     def _carried(self, at: TopicPartition, why: str) -> PartitionReport:
         offset = next((d.before.partitions[at].next for d in self.datasets if at in d.before.partitions), -1)
         return PartitionReport(at.topic, at.partition, offset, offset, offset, reason=why, stop="nothing to read")
-
-    def _topic_event(self, track: Track, line: PartitionReport) -> None:
-        """What the reference sends for each partition (kafka-ingestion 2.7)."""
-        state, before = track.kept.plus(track.held), track.before
-        facts: dict[str, Any] = {
-            "namespace": "gobblin.kafka",
-            "topic": line.topic,
-            "partition": line.partition,
-            "lowWatermark": line.low,
-            "actualHighWatermark": line.next,
-            "expectedHighWatermark": line.high,
-            "previousHighWatermark": before.next if before else -1,
-            "processedRecordCount": state.read,
-            "undecodableMessageCount": state.bad,
-            "nullRecordCount": state.deletes,
-            "avgRecordSize": state.bytes / state.read if state.read else 0,
-            "avgRecordPullTime": state.seconds * 1000 / state.read if state.read else 0,
-            "maxTimestamp": track.newest_ms if track.newest_ms is not None else -1,
-        }
-        self.metrics.event("KafkaExtractorTopicMetadata", **facts)
 
 
 def targets(path: str, topics: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from lakesql.ingest.setting_values import (
     at_least_one,
     function,
     moment,
+    number,
     patterns,
     percent,
     positive,
@@ -167,6 +168,8 @@ SOURCE = (
         "hoodie.deltastreamer.source.kafka.enable.failOnDataLoss"),
     _list("topics.move.to.latest.offset", "exact names, ...", "",
         "These topics jump to their end in this run and give up what lies before; `all`: every one."),
+    _number("gobblin.kafka.recordLevelSlaMinutes", "number; off unless above 0", "-1",
+        "Records whose Kafka timestamp is older than this when they are read count as late (`slaMissedRecordCount`).", number),
     _word("isolation.level", ("read_committed", "read_uncommitted"), "read_committed",
         "Whether records of transactions that are open or aborted are left out."),
 )

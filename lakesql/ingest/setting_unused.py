@@ -12,7 +12,6 @@ _THREADS = "threads are set by taskexecutor.threadpool.size"
 _RETRY = "what a run did not commit is read again from the stored offset by the next one"
 _MAIL = "no mail is sent; the exit code and the report say how a run ended"
 _TEMPLATE = "job templates are not read; write their settings into the job file"
-_SLA = "records are not counted against an age"
 _STREAM = "a run reads ranges that are fixed when it begins"
 
 UNUSED: Mapping[str, str] = {
@@ -60,7 +59,6 @@ UNUSED: Mapping[str, str] = {
     "kafka.consumer.maxPollRecords": "batches are at most 10,000 records",
     "gobblin.source.kafka.extractorType": "the format is set by lakesql.format and lakesql.wire",
     "gobblin.kafka.shouldEnableDatasetStateStore": _STATE,
-    "gobblin.kafka.recordLevelSlaMinutes": _SLA,
     "gobblin.kafka.consumerClient.class": _JAVA,
     "gobblin.runtime.delivery.semantics": "every run is exactly once",
     "min.multiworkunit.load": "tasks are balanced by mr.job.max.mappers and mr.target.mapper.size",

@@ -49,6 +49,16 @@ def positive(text: str) -> float:
     return value
 
 
+def number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not -float("inf") < value < float("inf"):
+        raise ValueError("must be a number")
+    return value
+
+
 def at_least_one(text: str) -> float:
     if (value := positive(text)) < 1:
         raise ValueError("must be a number of at least 1")

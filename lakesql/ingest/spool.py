@@ -5,12 +5,15 @@ memory and without decoding. A batch is cut into pieces of one partition each; w
 reading in the order of topic, partition and offset is a matter of picking pieces, and nothing is sorted. Only batches
 with many short runs stay whole; then the reader sorts.
 
-A spool of a process that died is recognised by its lock, which the operating system gave back, and removed.
+A spool of a process that died is recognised by its lock, which the operating system gave back, and removed: by the next
+run of the same ingestion, and by any run of the same user on the same host.
 """
 
 import contextlib
 import hashlib
+import os
 import shutil
+import socket
 import tempfile
 import threading
 import uuid
@@ -76,13 +79,13 @@ class Spool:
 
     def __init__(self, owner: str, parent: str | None = None) -> None:
         parent = parent or tempfile.gettempdir()
-        prefix = f"{_PREFIX}{hashlib.sha256(owner.encode()).hexdigest()[:16]}-"
-        _remove_dead(Path(parent), prefix)
+        prefix = f"{_PREFIX}{_short(owner)}-{_short(socket.gethostname())}-"
+        _remove_dead(Path(parent), owner)
         self.folder = Path(parent) / f"{prefix}{uuid.uuid4().hex}"
         self._lock_file = _lock_of(self.folder)
         try:
             Path(parent).stat()  # the lock would make it
-            self._lock_file.acquire(timeout=10)  # before there is anything that another run could take for dead
+            _acquire(self._lock_file)  # before there is anything that another run could take for dead
             self.folder.mkdir(mode=0o700)
         except OSError as error:
             raise LastingError(
@@ -168,14 +171,41 @@ class Spool:
             return number, self._files[number]
 
 
-def _remove_dead(parent: Path, prefix: str) -> None:
-    """Remove the spools of the same owner whose processes are gone."""
-    for path in parent.glob(f"{prefix}*{_LOCK}"):
+def _remove_dead(parent: Path, owner: str) -> None:
+    """Remove the spools of this user whose processes are gone: of the same owner, and of others on this host.
+
+    Another host's are left alone, since on a shared folder its locks may not be seen.
+    """
+    mine, here = _short(owner), _short(socket.gethostname())
+    for path in parent.glob(f"{_PREFIX}*{_LOCK}"):
+        by, _, rest = path.name.removeprefix(_PREFIX).partition("-")
+        if by != mine and not rest.startswith(f"{here}-"):
+            continue
         folder = path.with_name(path.name.removesuffix(_LOCK))
         lock = _lock_of(folder)
         with contextlib.suppress(Timeout, OSError):
+            if path.stat().st_uid != _user():
+                continue
             lock.acquire(timeout=0)
             _remove(folder, lock)
+
+
+def _acquire(lock: FileLock) -> None:
+    """Take the lock of a new spool. Who clears up may have seen its file before it was locked, and removed it: again."""
+    for _ in range(100):
+        lock.acquire(timeout=10)
+        if Path(lock.lock_file).exists():
+            return
+        lock.release()
+    raise OSError(f"{lock.lock_file} is removed again and again")
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0  # Windows says 0 for every file
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _lock_of(folder: Path) -> FileLock:

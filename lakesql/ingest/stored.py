@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -79,7 +80,7 @@ def of_definition(definition: Definition, path_of: PathOf) -> dict[str, State]:
     """The state of a named ingestion by the path of its targets, of which {topic} makes several."""
     path = definition.into if definition.files else path_of(definition.into)
     found: dict[str, State] = {}
-    for one in _targets(path):
+    for one in targets_of(path):
         storage = open_storage(one)
         if storage.stat(PROPERTIES) is None and not storage.list(manifest.FOLDER)[1] and not waiting_for(storage):
             continue
@@ -89,12 +90,22 @@ def of_definition(definition: Definition, path_of: PathOf) -> dict[str, State]:
     return found
 
 
+def of_pattern(path: str, ingestion: str | None = None) -> Iterator[tuple[Storage, list[State]]]:
+    """The states in each of the targets that a path with {topic} means."""
+    for one in targets_of(path):
+        storage = open_storage(one)
+        with suppress(TableError):
+            if states := of_path(storage, ingestion):
+                yield storage, states
+
+
 def topics_of(states: Collection[State]) -> list[str]:
     """The topics that states know."""
     return sorted({at.topic for state in states for at in state.partitions})
 
 
-def _targets(path: str) -> list[str]:
+def targets_of(path: str) -> list[str]:
+    """The folders that a path with {topic} means, as they are there now; any other path is itself."""
     if TOPIC not in path:
         return [path]
     above, _, rest = path.partition(TOPIC)

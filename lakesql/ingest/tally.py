@@ -10,14 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesql.ingest.model import TopicPartition
+from lakesql.ingest.model import Job, TopicPartition
 
+_NO_TIME = np.iinfo(np.int64).max
 _Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a batch has of one partition. `ordered`: its offsets rise strictly within the batch."""
+    """What a batch has of one partition. `ordered`: its offsets rise strictly within the batch; `late`: records older
+    than was asked for."""
 
     at: TopicPartition
     rows: int
@@ -26,6 +28,8 @@ class Tally:
     last: int
     ordered: bool
     newest_ms: int | None
+    oldest_ms: int | None = None
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,28 @@ class _Groups:
     starts: _Ints
 
 
-def tally(batch: pa.RecordBatch) -> list[Tally]:
-    """The numbers of a RAW batch, one for each partition in it."""
+SLA = "gobblin.kafka.recordLevelSlaMinutes"
+
+
+def sla_ms(job: Job) -> float | None:
+    """The age from which on a record is late when it is read; None: none is."""
+    minutes = float(job.settings.get(SLA) or -1)
+    return minutes * 60_000 if minutes > 0 else None
+
+
+def tally(batch: pa.RecordBatch, late_before_ms: float | None = None) -> list[Tally]:
+    """The numbers of a RAW batch, one for each partition in it; records with a time before `late_before_ms` are late."""
     if not batch.num_rows:
         return []
     groups = _groups(batch)
     sizes = _lengths(batch, "_value") + _lengths(batch, "_key")
     offsets = _column(batch, "_offset").to_numpy(zero_copy_only=False)[groups.order]
     times = pc.fill_null(pc.cast(_column(batch, "_timestamp"), pa.int64()), -1).to_numpy(zero_copy_only=False)
+    known = times >= 0
+    early = np.minimum.reduceat(np.where(known, times, _NO_TIME)[groups.order], groups.starts)
+    late = np.zeros(len(groups.keys), dtype=np.int64)
+    if late_before_ms is not None:
+        late = np.add.reduceat((known & (times < late_before_ms)).astype(np.int64)[groups.order], groups.starts)
     rising = np.ones(len(offsets), dtype=bool)
     rising[1:] = offsets[1:] > offsets[:-1]
     rising[groups.starts] = True
@@ -61,6 +79,8 @@ def tally(batch: pa.RecordBatch) -> list[Tally]:
             int(offsets[ends[i]]),
             bool(ordered[i]),
             int(newest[i]) if newest[i] >= 0 else None,
+            int(early[i]) if early[i] < _NO_TIME else None,
+            int(late[i]),
         )
         for i, at in enumerate(groups.keys)
     ]

@@ -10,6 +10,7 @@ breaks that would lose or double records, so it is an error and no offset moves 
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -18,14 +19,16 @@ from typing import Protocol
 import pyarrow as pa
 
 from lakesql.errors import IngestError, JobError, LakeError, LastingError, TooManyBadRecords
+from lakesql.ingest.bad_records import examples
 from lakesql.ingest.datasets import Dataset, as_lake_error
 from lakesql.ingest.fetching import Timing, groups
 from lakesql.ingest.gate import Gate
 from lakesql.ingest.metrics import Metrics, scoped
 from lakesql.ingest.model import Client, Decoded, Decoder, Fetched, Job, Position, Range, Task, TopicPartition
 from lakesql.ingest.progress import Progress
-from lakesql.ingest.tally import Tally, counts, joined, split, tally
-from lakesql.ingest.tracks import Track, too_many_bad
+from lakesql.ingest.secrets import hide, secrets_of
+from lakesql.ingest.tally import Tally, counts, joined, sla_ms, split, tally
+from lakesql.ingest.tracks import Fate, Track, too_many_bad
 
 
 class Limiter(Protocol):
@@ -62,6 +65,8 @@ class _Group:
     moved: list[tuple[TopicPartition, int, int, bool]]  # from, to, and whether rows were taken before
     done: set[TopicPartition]
     failed: dict[TopicPartition, str]
+    fetch_s: dict[TopicPartition, float]
+    spent: dict[int, tuple[float, float]]  # by unit: seconds of decoding, and until the target had the rows
 
 
 class TaskRun:
@@ -73,7 +78,10 @@ class TaskRun:
         self._unit_of = {one.at: number for number, unit in enumerate(task.units) for one in unit.ranges}
         self._tracks = {one.at: shared.dataset_of[one.topic].tracks[one.at] for one in task.ranges}
         self._spoiled: set[int] = set()
+        self._sla_ms = sla_ms(shared.job)
+        self._secrets = secrets_of({**shared.job.settings, **shared.job.client})
         self._ticked = 0.0
+        self._fetch_s: deque[float] = deque()  # how long the client took for each batch on its way
         for track in self._tracks.values():
             track.task = task.number
 
@@ -85,13 +93,25 @@ class TaskRun:
                 try:
                     self._attempt()
                 except Exception as error:
-                    last = not _worth_a_retry(error) or attempt >= job.task_retries or self._shared.stop.is_set()
+                    if self._shared.stop.is_set():  # nothing more is committed
+                        return
+                    last = not _worth_a_retry(error) or attempt >= job.task_retries
                     self._undo(error, last)
                     if last:
                         return
                     self.metrics.count("task.retries")
-                    self.metrics.event("TaskRetry", task=self.task.number, attempt=attempt + 1, error=str(error))
-                    self._shared.timing.sleep(attempt * job.retry_interval_s, self._shared.stop)
+                    wait_s = attempt * job.retry_interval_s
+                    about = f"Task {self.task.number}"
+                    text = f"{about} starts again in {wait_s:g} s, try {attempt + 2} of {job.task_retries + 1}: {error}"
+                    self.metrics.event(
+                        "TaskRetry",
+                        about=about,
+                        task=self.task.number,
+                        attempt=attempt + 1,
+                        error=str(error),
+                        text=text,
+                    )
+                    self._shared.timing.sleep(wait_s, self._shared.stop)
                     attempt += 1
                 else:
                     return
@@ -106,7 +126,9 @@ class TaskRun:
                 if self._shared.job.bad.action == "fail"
                 else "allow more with lakesql.bad.records.max.percent"
             )
-            text = f"{track.at}: {why}. Its offset stays at {track.base}. Correct the format, or {more}."
+            text = (
+                f"{track.at}: {why}. {track.example} Its offset stays at {track.base}. Correct the format, or {more}."
+            )
             self._fail(track, TooManyBadRecords(text), forget=True)
 
     def judge_all(self) -> None:
@@ -143,7 +165,9 @@ class TaskRun:
     def _pass(self, ranges: list[Range], decoder: Callable[[Dataset], Decoder]) -> None:
         shared, job = self._shared, self._shared.job
         limiter = shared.limiter()
-        fetched = limiter.wrap(shared.client.read(ranges, job.reset, job.fetch_timeout_s))
+        self._fetch_s = deque()
+        read = limiter.wrap(shared.client.read(ranges, job.reset, job.fetch_timeout_s))
+        fetched = timed(read, self._fetch_s, shared.timing.monotonic)
         self._ticked = shared.timing.monotonic()
         with closing(groups(fetched, shared.stop)) as grouped:
             for group in grouped:
@@ -183,29 +207,42 @@ class TaskRun:
             unit = self._units[number]
             dataset = self._shared.dataset_of[unit.topic]
             batch = joined(batches)
+            clock = self._shared.timing.monotonic
+            began = clock()
             decoded = decoder(dataset).decode(batch)
             _complete(batch, decoded)
-            assert dataset.load is not None
-            try:
-                dataset.load.take(unit, decoded)
-            except BaseException:  # a commit may come before anyone else hears of it
-                dataset.forget(unit)
-                raise
-            self._settle(group, number, counts(decoded.deletes), counts(decoded.bad))
+            wrong = counts(decoded.bad)
+            for at, text in examples(decoded.bad, [at for at in wrong if not self._tracks[at].example]).items():
+                self._tracks[at].example = hide(text, self._secrets)
+            decode_s, began = clock() - began, clock()
+            with self._shared.gate.writing() as may:
+                if not may:
+                    return
+                assert dataset.load is not None
+                try:
+                    dataset.load.take(unit, decoded)
+                except BaseException:  # a commit may come before anyone else hears of it
+                    dataset.forget(unit)
+                    raise
+            group.spent[number] = (decode_s, clock() - began)
+            self._settle(group, number, counts(decoded.deletes), wrong)
         for number in {self._unit_of[at] for at in (*group.ahead, *group.failed, *group.done)} - group.batches.keys():
             if self._live(number):
                 self._settle(group, number, {}, {})
 
     def _gather(self, fetched: list[Fetched]) -> _Group:
         """Check the batches against the positions, and cut them by unit."""
-        group = _Group({}, {}, {}, [], set(), {})
+        group = _Group({}, {}, {}, [], set(), {}, {}, {})
+        late_before = None if self._sla_ms is None else self._shared.timing.now_ms() - self._sla_ms
         for one in fetched:
             for at, to in one.moved.items():
                 track = self._tracks[at]
                 begin = group.ahead[at].next if at in group.ahead else track.next
                 group.moved.append((at, begin, to, bool(track.held.read or group.tallies.get(at))))
                 group.ahead[at] = Position(to)
-            tallies = tally(one.batch)
+            tallies = tally(one.batch, late_before)
+            for at, took in shares(tallies, self._fetch_s.popleft() if self._fetch_s else 0.0).items():
+                group.fetch_s[at] = group.fetch_s.get(at, 0.0) + took
             for found in tallies:
                 self._check(found, group.ahead.get(found.at), one.positions.get(found.at))
                 group.tallies.setdefault(found.at, []).append(found)
@@ -250,10 +287,14 @@ class TaskRun:
             if at in group.ahead:
                 track.move(group.ahead[at])
             gone, wrong = deletes.get(at, 0), bad.get(at, 0)
-            fate = type(track.held)(read, read - gone - wrong, gone, wrong, size, spent * read / total)
-            track.held = track.held.plus(fate)
+            decode_s, convert_s = group.spent.get(number, (0.0, 0.0))
+            share, late = read / total, sum(one.late for one in found[at])
+            track.held = track.held.plus(
+                Fate(read, read - gone - wrong, gone, wrong, size, spent * share, group.fetch_s.get(at, 0.0),
+                     decode_s * share, convert_s * share, late)
+            )  # fmt: skip
             for one in found[at]:
-                track.seen(one.newest_ms)
+                track.seen(one.newest_ms, one.oldest_ms)
             if read or at in group.ahead:
                 self._shared.progress.moved(at, track.next, read, size)
         self._count(mine, found, sum(deletes.values()), bad, spent)
@@ -292,6 +333,8 @@ class TaskRun:
         self.metrics.mark("extractor.records.read", rows)
         self.metrics.mark("extractor.bytes.read", sum(one.bytes for tallies in found.values() for one in tallies))
         self.metrics.observe("batch.millis", spent * 1000)
+        if late := sum(one.late for tallies in found.values() for one in tallies):
+            self.metrics.count("sla.missed.record.count", late)
         if deletes:
             self.metrics.count("tombstones.count", deletes)
         if bad:
@@ -353,3 +396,21 @@ def _complete(batch: pa.RecordBatch, decoded: Decoded) -> None:
     if found != batch.num_rows:
         raise JobError(f"The decoder made {found:,} records of {batch.num_rows:,}; each must become a row, a delete or a bad "
                        "record. Correct the decoder; no offset was moved.")  # fmt: skip
+
+
+def timed(fetched: Iterator[Fetched], seconds: deque[float], clock: Callable[[], float]) -> Iterator[Fetched]:
+    """The same; how long each took to come is put behind the others in `seconds`."""
+    with ExitStack() as opened:
+        if hasattr(fetched, "close"):
+            opened.callback(fetched.close)
+        began = clock()
+        for one in fetched:
+            seconds.append(clock() - began)
+            yield one
+            began = clock()
+
+
+def shares(tallies: list[Tally], seconds: float) -> dict[TopicPartition, float]:
+    """The time of a batch by partition, in the measure of their records."""
+    rows = sum(one.rows for one in tallies)
+    return {one.at: seconds * one.rows / rows for one in tallies}

@@ -14,7 +14,12 @@ PERCENT_FROM = 100
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Records by what became of them."""
+    """Records by what became of them, and the time they took.
+
+    seconds   in the thread of the task, waiting for records included
+    fetch_s, decode_s, convert_s   in the client; in the decoder; until the target had them
+    late      older than gobblin.kafka.recordLevelSlaMinutes when they were read
+    """
 
     read: int = 0
     rows: int = 0
@@ -22,16 +27,13 @@ class Fate:
     bad: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    fetch_s: float = 0.0
+    decode_s: float = 0.0
+    convert_s: float = 0.0
+    late: int = 0
 
     def plus(self, other: "Fate") -> "Fate":
-        return Fate(
-            self.read + other.read,
-            self.rows + other.rows,
-            self.deletes + other.deletes,
-            self.bad + other.bad,
-            self.bytes + other.bytes,
-            self.seconds + other.seconds,
-        )
+        return Fate(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
 @dataclass(slots=True)
@@ -50,9 +52,12 @@ class Track:
     next: int = 0
     epoch: int | None = None
     newest_ms: int | None = None
+    oldest_ms: int | None = None  # of this run
     held: Fate = field(default_factory=Fate)
     kept: Fate = field(default_factory=Fate)
+    example: str = ""  # the first bad record
     gaps: tuple[tuple[int, int], ...] = ()  # lost in the open load
+    gone: tuple[tuple[int, int], ...] = ()  # lost, and a commit of this run says so
     lost: int = 0  # lost, and a commit of this run says so
     stop: str = ""
     failure: Exception | None = None
@@ -87,12 +92,14 @@ class Track:
     def jump(self, begin: int, to: int) -> None:
         """What was to be read next, at `begin`, is not there any more; reading goes on at `to` (C3)."""
         if to > begin:
-            self.gaps = (*self.gaps, (begin, to))
+            self.gaps = joined((*self.gaps, (begin, to)))
         else:  # the log was cut back; nothing was taken of what is gone
             self.base = to
         self.next, self.epoch = to, None
 
-    def seen(self, newest_ms: int | None) -> None:
+    def seen(self, newest_ms: int | None, oldest_ms: int | None = None) -> None:
+        if oldest_ms is not None and (self.oldest_ms is None or oldest_ms < self.oldest_ms):
+            self.oldest_ms = oldest_ms
         if newest_ms is not None and (self.newest_ms is None or newest_ms > self.newest_ms):
             self.newest_ms = newest_ms
 
@@ -111,7 +118,23 @@ class Track:
         self.kept = self.kept.plus(self.held)
         self.lost += lost(self.gaps)
         self.base, self._newest, self._epoch = self.next, self.newest_ms, self.epoch
+        self.gone = joined((*self.gone, *self.gaps))
         self.held, self.gaps, self.stored = Fate(), (), True
+
+    @property
+    def all_gaps(self) -> tuple[tuple[int, int], ...]:
+        """Every range of offsets that this run found gone, each by itself."""
+        return joined((*self.gone, *self.gaps))
+
+    def loss_notes(self) -> list[str]:
+        """What was lost while it was read; what was lost before, the plan has said."""
+        known = self.range.gap
+        parts = [(known[1], to) if known and begin == known[0] else (begin, to) for begin, to in self.all_gaps]
+        return [
+            f"Lost while {self.at} was read: {to - begin:,} offsets, {begin} to {to}, which were deleted before their turn came."
+            for begin, to in parts
+            if to > begin
+        ]
 
     def state(self) -> PartitionState:
         """What a commit stores of this partition, if it holds what the open load has."""
@@ -196,10 +219,23 @@ def too_many_bad(rule: BadRecords, bad: int, records: int, at_most: int | None =
     return None
 
 
+def joined(gaps: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Gaps in order, those that touch as one."""
+    found: list[tuple[int, int]] = []
+    for begin, to in gaps:
+        if found and found[-1][1] == begin:
+            found[-1] = (found[-1][0], to)
+        else:
+            found.append((begin, to))
+    return tuple(found)
+
+
 def lost(gaps: tuple[tuple[int, int], ...]) -> int:
     return sum(max(to - begin, 0) for begin, to in gaps)
 
 
 def _outer(gaps: tuple[tuple[int, int], ...]) -> tuple[int, int] | None:
-    """What a state can say of several gaps: from the first lost offset to the last one; `lost` has the exact number."""
+    """What a state can say of several gaps: all that is lost lies within; `lost` has the exact number, and the report
+    and the event of the partition each gap by itself. Offsets that never had a record, as those of transactions and of
+    compacted topics, are holes of the range and no gap: nothing is lost there (C7)."""
     return (gaps[0][0], gaps[-1][1]) if gaps else None

@@ -80,19 +80,20 @@ def connect(
     """
     options = dict(config or {})
     in_memory = database == ":memory:"
-    con = duckdb.connect(database, read_only=read_only and not in_memory, config=options)
-    try:
-        name = con.execute("SELECT current_database()").fetchall()[0][0]
-        instance, folder = instance_of(con), open_storage(warehouse).uri
-        if folder not in instance.homes:
-            instance.homes.append(folder)
-        home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
-        session = Session(con, instance, folder, read_only, name, in_memory, home, clock)
-        views.add_warehouse(session)
-    except BaseException:
-        con.close()
-        raise
-    return Connection(session, {k: str(v) for k, v in options.items() if k in _HANDLE_CONFIG})
+    with interrupts():
+        con = duckdb.connect(database, read_only=read_only and not in_memory, config=options)
+        try:
+            name = con.execute("SELECT current_database()").fetchall()[0][0]
+            instance, folder = instance_of(con), open_storage(warehouse).uri
+            if folder not in instance.homes:
+                instance.homes.append(folder)
+            home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
+            session = Session(con, instance, folder, read_only, name, in_memory, home, clock)
+            views.add_warehouse(session)
+        except BaseException:
+            con.close()
+            raise
+        return Connection(session, {k: str(v) for k, v in options.items() if k in _HANDLE_CONFIG})
 
 
 class Connection:
@@ -407,7 +408,8 @@ class Connection:
         """The job of a job file, with some settings in place of the file's; tables that it names are this connection's."""
         from lakesql.sql import ingest
 
-        return ingest.work_of_file(self._session, job_file, settings or {}, strict)
+        with interrupts():
+            return ingest.work_of_file(self._session, job_file, settings or {}, strict)
 
     def show_progress(self, progress: "Callable[[], AbstractContextManager[Progress | None]]") -> None:
         """From now on INGEST and RUN INGESTION tell what `progress` makes, for one run, how they go on."""
@@ -417,7 +419,8 @@ class Connection:
         """What a run of the job would read; no record is read."""
         from lakesql.sql import ingest
 
-        return ingest.plan_of(self._session, work)
+        with interrupts():
+            return ingest.plan_of(self._session, work)
 
     def run_ingestion(
         self, work: "Work", progress: "Progress | None" = None, metrics: "Metrics | None" = None
@@ -427,9 +430,10 @@ class Connection:
 
         if self._session.read_only:
             raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
-        self._session.drain()
-        self._session.require_no_transaction("an ingestion")
-        return ingest.run_work(self._session, work, progress, metrics)
+        with interrupts():
+            self._session.drain()
+            self._session.require_no_transaction("an ingestion")
+            return ingest.run_work(self._session, work, progress, metrics)
 
     # ------------------------------------------------------------ tables and life cycle
 

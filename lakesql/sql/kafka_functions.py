@@ -1,6 +1,7 @@
 """The table functions about Kafka, on any registered connection.
 
-    kafka_offsets(t)                     what the ingestions of a table, or of a folder of files, have stored
+    kafka_offsets(t)                     what the ingestions of a table, or of a folder of files, have stored; also of
+                                         '{topic}' and the like, as an ingestion names its tables
     kafka_offsets(topics, brokers := )   what the brokers have; `topics` are regular expressions, as in topic.whitelist
     kafka_lag(t)                         how far a table is behind its topics: now, when its ingestion is a named one or
                                          brokers are given; else as it was when the last run was planned
@@ -20,10 +21,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from lakesql.errors import IngestError, SQLError
+from lakesql.errors import IngestError, SQLError, TableError
 from lakesql.ingest import definitions, kafka, quarantine, scan, stored, tables
 from lakesql.ingest.decode import decoder_factory
-from lakesql.ingest.front import resolved
+from lakesql.ingest.front import TOPIC, resolved
 from lakesql.ingest.model import Bounds, Client, Job, State, Target, TopicPartition
 from lakesql.ingest.moving import milliseconds
 from lakesql.ingest.secrets import hidden
@@ -54,7 +55,9 @@ def _offsets(instance: Instance, table: str, arguments: Arguments, transaction: 
     if brokers is None:
         if _given(options):
             raise SQLError("kafka_offsets: options are for the brokers; give brokers := 'host:port' too.")
-        return table_sql(tables.offsets(_states(instance, table, ingestion, transaction)))
+        found = _stored(instance, table, ingestion, transaction)
+        return table_sql(tables.offsets(state for _, states in found for state in states))
+    _refuse_pattern(instance, "kafka_offsets", table, "with brokers := it takes topics")
     with _opened(_settings(brokers, options)) as job, closing(_client(job)) as client:
         names = [topic.name for topic in selected(client.topics(), replace(job, whitelist=patterns(table)))]
         if not names:
@@ -63,6 +66,7 @@ def _offsets(instance: Instance, table: str, arguments: Arguments, transaction: 
 
 
 def _runs(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
+    _refuse_pattern(instance, "kafka_ingest_runs", table)
     storage = instance.storage(table)
     if storage.stat(PROPERTIES) is None:
         return spilled(stored.runs_of_folder(storage, arguments[0]))
@@ -71,6 +75,7 @@ def _runs(instance: Instance, table: str, arguments: Arguments, transaction: int
 
 def _quarantine(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
     del transaction
+    _refuse_pattern(instance, "kafka_quarantine", table)
     storage = instance.storage(table)
     if storage.stat(PROPERTIES) is None:
         return spilled(stored.quarantine_of_folder(storage, arguments[0]))
@@ -79,9 +84,9 @@ def _quarantine(instance: Instance, table: str, arguments: Arguments, transactio
 
 def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int) -> str:
     brokers, options, ingestion = arguments
-    storage = _place(instance, table)
     rows: list[dict[str, object]] = []
-    for state in _states(instance, table, ingestion, transaction):
+    found = _stored(instance, table, ingestion, transaction)
+    for storage, state in ((storage, state) for storage, states in found for state in states):
         given = _settings(brokers, options) if brokers is not None else _settings_of(storage, state.ingestion)
         if given is None:
             rows += _as_planned(state)
@@ -91,13 +96,38 @@ def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int)
     return table_sql(pa.Table.from_pylist(rows, schema=LAG))
 
 
-def _states(instance: Instance, table: str, ingestion: str | None, transaction: int) -> list[State]:
-    """The states in a table, as this transaction sees it, in a folder of files, or waiting for a table."""
+def _stored(
+    instance: Instance, table: str, ingestion: str | None, transaction: int
+) -> list[tuple[Storage, list[State]]]:
+    """The states in a table, as this transaction sees it, in a folder of files, or waiting for a table; for a name with
+    {topic} those of each table or folder that it means."""
+    if TOPIC in table:
+        found = [pair for path in _paths(instance, table) for pair in stored.of_pattern(path, ingestion)]
+        if not found:
+            raise TableError(
+                f"{table}: no table or folder of that pattern holds offsets of an ingestion. Run it first."
+            )
+        return found
     storage = _place(instance, table)
     if storage.stat(PROPERTIES) is None:
-        return stored.of_path(storage, ingestion)
-    found = stored.of_table(instance.snapshot(table, transaction), ingestion)
-    return found + stored.waiting_for(storage, ingestion, [state.ingestion for state in found])
+        return [(storage, stored.of_path(storage, ingestion))]
+    states = stored.of_table(instance.snapshot(table, transaction), ingestion)
+    return [(storage, states + stored.waiting_for(storage, ingestion, [state.ingestion for state in states]))]
+
+
+def _paths(instance: Instance, table: str) -> list[str]:
+    return [table] if "/" in table else [f"{home}/{table}" for home in instance.homes]
+
+
+def _refuse_pattern(instance: Instance, function: str, table: str, why: str = "it takes one table or folder") -> None:
+    """SQLError for a name with {topic} where one target is wanted."""
+    if TOPIC not in table:
+        return
+    paths = [storage.uri for path in _paths(instance, table) for storage, _ in stored.of_pattern(path)]
+    there = f"those of this pattern are {', '.join(paths[:5])}" if paths else "none of this pattern is there yet"
+    raise SQLError(
+        f"{function}: {table} means one for each topic, and {why}; {there}. kafka_offsets('{table}') shows all."
+    )
 
 
 def _place(instance: Instance, table: str) -> Storage:

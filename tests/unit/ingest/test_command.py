@@ -21,7 +21,7 @@ from lakesql.errors import (
 )
 from lakesql.ingest import kafka
 from lakesql.ingest.model import TopicPartition
-from tests.unit.ingest.fakes import Broker, FakeClient
+from tests.unit.ingest.fakes import Broker, FakeClient, Faults
 
 JOB = """\
 job.name=PullFromKafka
@@ -234,6 +234,50 @@ def test_every_runs_until_it_is_stopped(run, broker, monkeypatch):
     ]
     assert out.count("Unknown settings") == 1
     assert out.endswith("Stopped after 3 rounds.\n")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_round_without_news_says_one_line_and_notes_are_said_once(run, broker, monkeypatch, as_json):
+    rounds = [0]
+
+    def sleep(_):
+        rounds[0] += 1
+        if rounds[0] == 4:
+            raise KeyboardInterrupt
+        if rounds[0] == 2:
+            broker.add("orders", 0, [b'{"id": 50}'])
+
+    monkeypatch.setattr(ingest_command, "keep", lambda work, say, every: upkeep.keep(work, say, every, sleep))
+    more = ["--json"] if as_json else []
+    _, out, _ = run("job.pull", "--into", "o", "--every", "5m", "--set", "bootstrap.with.offset=latest", *more)
+    assert out.count("Skipped: 7 records") == 1
+    if as_json:
+        events = [json.loads(line)["event"] for line in out.splitlines()]
+        assert events[events.index("end") + 1 :][:2] == ["end", "range"]
+        return
+    assert "7 skipped)" not in out
+    lines = [line.rpartition(",")[0] for line in out.splitlines() if "nothing new" in line]
+    assert lines == ["Ingestion PullFromKafka: nothing new in 2 partitions"] * 2
+    assert [line for line in out.splitlines() if line.startswith("Pulling")] == [
+        "Pulling partition orders:0 from offset 5 to 6, range=1 (stored)"
+    ]
+
+
+def test_a_dry_run_says_that_bytes_are_assumed(run):
+    _, out, _ = run("job.pull", "--dry-run", "--into", "orders")
+    assert "The expected bytes of 2 partitions (7,168) are an assumption, 1,024 bytes for each record" in out
+    _, out, _ = run("job.pull", "--into", "orders")
+    assert "assumption" not in out
+
+
+def test_what_is_tried_again_is_said_at_once_and_in_the_end(run, broker):
+    broker.client.faults = Faults({"open": {1: IngestError("the brokers are away"), 2: IngestError("still away")}})
+    code, out, _ = run("job.pull", "--into", "orders", "--set", "task.maxretries=3")
+    assert code == 0
+    lines = out.splitlines()
+    first = lines.index("Task 0 starts again in 0 s, try 2 of 4: the brokers are away")
+    assert first < lines.index("Task 0 starts again in 0 s, try 3 of 4: still away") < len(lines) - 1
+    assert "try 3 of 4: still away That was the last of 2 times." in out
 
 
 def test_ctrl_c_ends_with_130(run, broker):

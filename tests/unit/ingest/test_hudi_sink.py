@@ -1,5 +1,8 @@
 """A Hudi table as the target of an ingestion: what a commit holds, and when it is refused."""
 
+import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -13,6 +16,7 @@ from lakesql.errors import IngestConflict, IngestError, JobError, TableError
 from lakesql.ingest.hudi_sink import HudiSink
 from lakesql.ingest.model import Decoded, PartitionState, Range, State, TopicPartition, WorkUnit
 from lakesql.ingest.quarantine import quarantine_table
+from lakesql.ingest.spool import Spool
 from lakesql.storage import open_storage
 from lakesql.table.state import load
 from tests.unit.ingest.loading import (
@@ -734,6 +738,33 @@ def test_spool_of_a_dead_run_is_removed_and_that_of_a_living_one_is_not(tmp_path
     for load_ in (living, third):
         load_.discard()
     assert list(spool.iterdir()) == []
+
+
+def test_spools_of_dead_runs_of_other_ingestions_are_removed_but_not_those_of_another_host(tmp_path, monkeypatch):
+    given = str(tmp_path)
+    living = Spool("living", given)
+    dead = [Spool("dead", given), Spool("dead too", given)]
+    with monkeypatch.context() as far:
+        far.setattr(socket, "gethostname", lambda: "elsewhere")
+        dead += [Spool("of another host", given), Spool("third", given)]
+    for one in dead:
+        one._lock_file.release()
+    third = Spool("third", given)
+    assert {one for one in tmp_path.iterdir() if one.is_dir()} == {living.folder, third.folder, dead[2].folder}
+    for one in (living, third):
+        one.close()
+
+
+def test_a_killed_process_leaves_a_spool_that_any_other_run_removes(tmp_path):
+    code = (
+        "import os, sys, pyarrow as pa; from lakesql.ingest.spool import Spool; s = Spool('a', sys.argv[1]);"
+        "s.add(0, 'rows', pa.table({'_topic': ['t'], '_partition': pa.array([0], pa.int32()), '_offset': [1]}));"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9
+    assert len(list(tmp_path.glob("*/*.arrow"))) == 1
+    Spool("b", str(tmp_path)).close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_folder_for_the_spool_that_does_not_exist_is_named(tmp_path):

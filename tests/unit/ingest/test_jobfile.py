@@ -1,5 +1,7 @@
 """Job files as users of Gobblin have them: properties by the rules of Commons Configuration, defaults by folder, HOCON."""
 
+import logging
+import socket
 from pathlib import Path
 
 import pytest
@@ -227,6 +229,22 @@ def test_json_is_read_too(tmp_path: Path) -> None:
         "kafka.brokers": "h:1",
         "a.b": "false",
     }
+
+
+@pytest.mark.filterwarnings("ignore:The 'warn' method is deprecated")  # pyhocon's
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_include_by_url_that_cannot_be_reached_is_an_error_and_not_empty(tmp_path: Path, nested: bool) -> None:
+    pytest.importorskip("pyhocon")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "far.conf").write_text(f'include url("http://me:pw@127.0.0.1:{port}/x.conf")\n')
+    text = 'include "far.conf"\na = 1\n' if nested else (tmp_path / "far.conf").read_text() + "a = 1\n"
+    logging.getLogger("pyhocon.config_parser").setLevel(logging.CRITICAL)
+    with pytest.raises(
+        JobError, match=rf"j.conf: what it includes from http://\*\*\*@127.0.0.1:{port}/x.conf cannot be reached"
+    ):
+        read(tmp_path, text, "j.conf")
+    assert read(tmp_path, 'include "absent.conf"\na = 1\n', "j.conf")[0] == {"a": "1"}  # as HOCON says of files
 
 
 def test_references_and_includes_that_multiply_are_errors(tmp_path: Path) -> None:

@@ -435,6 +435,57 @@ def test_a_commit_carries_the_metrics_of_the_run_under_the_names_of_the_referenc
     assert one.facts["actualHighWatermark"] == 3
 
 
+def test_the_event_of_a_partition_has_times_and_lateness_and_each_gap_by_itself():
+    """Timestamps of the broker are 1000 times the offset; the clock stands at 70 s."""
+    source, sink, metrics = Broker().fill("a", 0, 40), FakeSink(), Metrics("j")
+
+    class Clock(NoWaiting):
+        def now_ms(self):
+            return 70_000
+
+    class Slow(FakeDecoder):
+        def decode(self, batch):
+            time.sleep(0.01)
+            return super().decode(batch)
+
+    def retention():
+        if client.reads and not source.starts:
+            time.sleep(0.01)
+            source.starts[A0] = 20
+
+    client = FakeClient(source, batch=5)
+    client.during = lambda: retention() if sink.faults else None
+    given = parts(client, sink)
+    object.__setattr__(given, "decoder", lambda _: Slow())
+    report = run(job(settings={"gobblin.kafka.recordLevelSlaMinutes": "0.7"}), given, metrics=metrics, timing=Clock())
+    facts = next(event for event in metrics.events() if event.name == "KafkaExtractorTopicMetadata").facts
+    assert (facts["processedRecordCount"], facts["lostRecordCount"], facts["gaps"]) == (20, 20, [[0, 20]])
+    assert facts["slaMissedRecordCount"] == report.metrics["sla.missed.record.count"] == 8  # offsets 20 to 27
+    assert (facts["minTimestamp"], facts["maxTimestamp"], facts["partitionTotalSize"]) == (20_000, 39_000, 40)
+    assert facts["decodeRecordTime"] >= 10
+    assert facts["fetchMessageBufferTime"] >= 10
+    assert facts["convertRecordTime"] >= 0
+    assert facts["readRecordTime"] >= facts["decodeRecordTime"]
+    assert "Lost while a:0 was read: 20 offsets, 0 to 20, which were deleted before their turn came." in report.notes
+    assert sink.states[-1].partitions[A0].gap == (0, 20)
+
+
+def test_without_a_bound_nothing_is_late():
+    metrics = Metrics("j")
+    run(job(), parts(FakeClient(Broker().fill("a", 0, 4)), FakeSink()), metrics=metrics)
+    facts = next(event for event in metrics.events() if event.name == "KafkaExtractorTopicMetadata").facts
+    assert facts["slaMissedRecordCount"] == -1
+
+
+def test_a_hole_without_records_is_no_gap():
+    source, sink = Broker().add("a", 0, [b"1"] * 4, gap=6).add("a", 0, [b"2"] * 2), FakeSink()
+    metrics = Metrics("j")
+    report = run(job(), parts(FakeClient(source), sink), metrics=metrics)
+    facts = next(event for event in metrics.events() if event.name == "KafkaExtractorTopicMetadata").facts
+    assert (facts["gaps"], facts["lostRecordCount"], facts["processedRecordCount"]) == ([], 0, 6)
+    assert (sink.states[-1].partitions[A0].gap, report.notes) == (None, ())
+
+
 def planning(given, change):
     """The same parts, with another plan than theirs."""
     plan = given.plan

@@ -557,7 +557,7 @@ def test_a_password_is_kept_plainly_only_with_a_word_about_it(con, monkeypatch):
 @pytest.mark.usefixtures("defined")
 def test_a_read_only_connection_plans_and_shows_but_changes_nothing(tmp_path):
     with lakesql.connect(warehouse=tmp_path / "lake", read_only=True) as con:
-        assert len(rows(con, "EXPLAIN RUN INGESTION o")) == 2
+        assert [r[:2] for r in rows(con, "EXPLAIN RUN INGESTION o")] == [("orders", 0), ("orders", 1), (None, None)]
         assert rows(con, "SHOW INGESTION o")
         for sql in (ingest(), "RUN INGESTION o", "DROP INGESTION o", f"CREATE INGESTION p AS {ingest()}",
                     "ALTER INGESTION o SET OFFSETS (0 = 1)", "ALTER INGESTION o SET OPTIONS (a.b = 1)",
@@ -570,3 +570,83 @@ def test_no_ingest_within_a_transaction(con):
     con.execute("BEGIN")
     with pytest.raises(SQLError, match="inside a transaction"):
         con.execute(ingest())
+
+
+# ---------------------------------------------------------------- names with {topic}
+
+
+def test_the_offsets_of_all_tables_of_a_pattern_are_shown_by_its_name(con, broker):
+    broker.add("clicks", 0, [message(1)])
+    with pytest.raises(TableError, match="no table or folder of that pattern"):
+        con.execute("SELECT * FROM kafka_offsets('raw_{topic}')")
+    rows(con, ingest("'raw_{topic}'", OPTIONS.replace("'orders'", "'.*'")))
+    stored = "SELECT topic, partition, next FROM {} ORDER BY ALL"
+    assert rows(con, stored.format("kafka_offsets('raw_{topic}')")) == [
+        ("clicks", 0, 1), ("orders", 0, 5), ("orders", 1, 7),
+    ]  # fmt: skip
+    assert rows(con, "SELECT count(*), sum(lag) FROM kafka_lag('raw_{topic}')") == [(3, 0)]
+    for call in ("kafka_ingest_runs('raw_{topic}')", "kafka_quarantine('raw_{topic}')"):
+        with pytest.raises(
+            SQLError, match=r"one for each topic.*raw_clicks.*kafka_offsets\('raw_\{topic\}'\) shows all"
+        ):
+            con.execute(f"SELECT * FROM {call}")
+    with pytest.raises(SQLError, match="it takes topics"):
+        con.execute("SELECT * FROM kafka_offsets('raw_{topic}', brokers := 'h:1')")
+
+
+def test_an_imported_partition_that_the_topic_does_not_have_is_refused(con, tmp_path):
+    con.execute(f"CREATE INGESTION o AS {ingest()}")
+    rows(con, "RUN INGESTION o")
+    (tmp_path / "state.csv").write_text("topic,partition,offset\norders,0,2\norders,7,2\n")
+    call = f"CALL import_ingestion_state(ingestion => 'o', file => '{tmp_path}/state.csv')"
+    with pytest.raises(SQLError, match="no partition orders:7; topic orders has partitions 0 to 1"):
+        con.execute(call)
+    assert rows(con, "SELECT next FROM kafka_offsets('orders') ORDER BY partition") == [(5,), (7,)]
+
+
+# ---------------------------------------------------------------- what a plan and an error say
+
+
+def test_a_plan_marks_bytes_that_no_run_has_measured(con, broker):
+    plan = named(con, f"EXPLAIN {ingest()}")
+    assert [(r["expected_bytes"], r["bytes_assumed"]) for r in plan[:2]] == [(5120, True), (7168, True)]
+    assert "12,288) are an assumption, 1,024 bytes for each record" in plan[2]["reason"]
+    rows(con, ingest())
+    assert not any("assumption" in note for note in con.last_result.notes)
+    broker.add("orders", 0, [message(3)])
+    plan = named(con, f"EXPLAIN {ingest()}")
+    assert [(r["expected_bytes"], r["bytes_assumed"]) for r in plan] == [(33, False), (0, False)]
+
+
+def test_too_many_bad_records_show_the_first_one_without_its_secrets(con, broker):
+    long = b'{"id": 1, "password": "geheim-xyz", "note": "' + b"x" * 500
+    broker.add("orders", 0, [long, b"{", b"\x00\xff"])
+    options = OPTIONS + ", 'lakesql.bad.records.max.count' = '1'"
+    with pytest.raises(IngestError) as error:
+        con.execute(ingest(options=options))
+    text = str(error.value)
+    assert "orders:0: 3 records cannot be decoded, more than the 1 allowed. The first: offset 5, decode: " in text
+    assert 'its value begins {"id": 1, "password": ***, "note": "xxx' in text
+    assert "geheim" not in text
+    assert len(text) < 600
+
+
+# ---------------------------------------------------------------- names of jobs
+
+
+@pytest.mark.parametrize("size", [30, 200])
+def test_a_long_name_makes_files_of_a_shorter_one(con, tmp_path, size):
+    con.execute(ingest(f"FILES '{tmp_path}/out'", OPTIONS + f", 'job.name' = '{'n' * size}'", "FORMAT JSON"))
+    files = [one.name for one in (tmp_path / "out" / "orders").rglob("*.avro")]
+    assert files
+    assert all(len(name) < 180 and name.startswith("part.task_nnnnn") for name in files)
+    assert rows(con, f"SELECT sum(next) FROM kafka_offsets('{tmp_path}/out')") == [(12,)]
+
+
+def test_a_name_too_long_for_a_folder_is_refused_before_anything_is_read(con, tmp_path, broker):
+    with pytest.raises(JobError, match="at most 200 characters"):
+        con.execute(ingest(f"FILES '{tmp_path}/out'", OPTIONS + f", 'job.name' = '{'n' * 201}'", "FORMAT JSON"))
+    assert not list((tmp_path / "out").rglob("*.avro"))
+    con.execute(ingest("long", OPTIONS + f", 'job.name' = '{'n' * 5000}'"))
+    assert rows(con, "SELECT count(*) FROM long") == [(12,)]
+    assert broker.clients
