@@ -43,6 +43,11 @@ def appends_offsets(options: Mapping[str, str]) -> bool:
     return options.get(APPEND_OFFSETS, "").lower() == "true"
 
 
+def evolves(settings: Mapping[str, str]) -> bool:
+    """Whether a table with these properties and settings takes columns that it does not have yet."""
+    return any(settings.get(key, "").lower() == "true" for key in (EVOLVE, RECONCILE))
+
+
 class Batch:
     """The records of a load as relations on a connection, and as rows for `write`."""
 
@@ -110,7 +115,7 @@ class Batch:
             rows = self._selected()
             if gone := [f.name for f in schema if pa.types.is_null(f.type) and f.name not in table.schema.names]:
                 rows = f"SELECT * EXCLUDE ({', '.join(map(quote, gone))}) FROM ({rows})"
-            if self._evolves(table):
+            if evolves({**table.config.properties, **self.options}):
                 table = with_new(table, schema, [n for n in schema.names if n not in gone])
         parts = [first, rows if first is None and last is None else f"SELECT * FROM ({rows})", last]
         return " UNION ALL BY NAME ".join(p for p in parts if p), table
@@ -176,10 +181,6 @@ class Batch:
         ).to_arrow_table()
         notes.append(f"{count} records without a record key went to the quarantine.")
         return f"SELECT * FROM ({live}) WHERE NOT ({lacking})"
-
-    def _evolves(self, table: TableState) -> bool:
-        settings = {**table.config.properties, **self.options}
-        return any(settings.get(key, "").lower() == "true" for key in (EVOLVE, RECONCILE))
 
     def _kafka(self, sql: str) -> None:
         self.con.execute(f"CREATE OR REPLACE TEMP VIEW kafka AS {sql}")

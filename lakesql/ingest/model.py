@@ -360,6 +360,10 @@ class Decoder(Protocol):
         """Give back what was opened."""
 
 
+Sample = Callable[[str], pa.RecordBatch]
+"""The first records of a topic in this run, as a RAW batch: the same whichever task asks first."""
+
+
 DecoderFunction = Callable[[pa.RecordBatch], pa.Table]
 """A person's own decoder: RAW batch in; a table with one row per record, in order, out. A boolean column `_bad`, or a
 text column `_error` that is not NULL, marks records that it could not decode."""

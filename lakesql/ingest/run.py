@@ -32,6 +32,7 @@ from lakesql.ingest.model import (
     PartitionReport,
     Plan,
     Report,
+    Sample,
     Sink,
     State,
     Task,
@@ -39,6 +40,7 @@ from lakesql.ingest.model import (
     TopicPartition,
 )
 from lakesql.ingest.progress import Progress, Silent
+from lakesql.ingest.sampling import Sampling
 from lakesql.ingest.signals import terminable
 from lakesql.ingest.tasks import Limiter, Shared, TaskRun
 from lakesql.ingest.tracks import Track
@@ -57,6 +59,7 @@ class Parts:
     decoder   a new decoder for a task, for the topics of one target
     limiter   a new limit for a pass of a task
     closing   what else is given back at the end
+    sampled   is told, before decoders are made, how the first records of a topic are had
     """
 
     client: Client
@@ -67,6 +70,7 @@ class Parts:
     limiter: Callable[[], Limiter]
     closing: Callable[[], None] = lambda: None
     lock: Callable[[Job], AbstractContextManager[tuple[str, ...]]] = job_lock
+    sampled: Callable[[Sample], None] = lambda _: None
 
     def __enter__(self) -> "Parts":
         return self
@@ -182,6 +186,7 @@ class _Run:
     def _read(self, plan: Plan) -> None:
         """All tasks, the heaviest first, in as many threads as the job has workers; commits within when asked for."""
         gate, of = Gate(), self._dataset_of(plan)
+        self.parts.sampled(Sampling(self.parts.client, self.job, plan, self.stop))
         shared = Shared(self.job, self.parts.client, self.parts.decoder, self.parts.limiter, of, gate, self.stop,
                         self.timing, self.progress)  # fmt: skip
         runs = [self._task(task, shared) for task in sorted(plan.tasks, key=lambda task: (-task.weight, task.number))]
