@@ -143,7 +143,11 @@ class Batch:
                 f"CREATE OR REPLACE TEMP VIEW __lakesql_rows AS SELECT * FROM __lakesql_none, (SELECT {kafka})"
             )
             columns = self._described("SELECT * FROM __lakesql_rows")
-        live, self.voided = tombstones.settle(self.con, "__lakesql_rows", columns, "__lakesql_tombs", self.tomb_columns)
+        tombs = "__lakesql_tombs"
+        if self.select:
+            self._kafka(tombstones.together(columns, tombs))
+            tombs = tombstones.meant(self.con, table, self._selected(), tombs, notes)
+        live, self.voided = tombstones.settle(self.con, "__lakesql_rows", columns, tombs, self.tomb_columns)
         found = []
         for number, later in enumerate((True, False)):
             self._kafka(tombstones.as_rows(columns, later))
