@@ -390,6 +390,8 @@ class PartitionState:
     average_bytes: float | None = None
     average_millis: float | None = None
     newest_ms: int | None = None  # largest timestamp read so far
+    last_ms: int | None = None  # timestamp of the last record before `next`
+    ends_ms: int | None = None  # when the end that `lag` counts from was looked at
     lag: int | None = None  # records behind the end when the run was planned
     missing_since_ms: int | None = None
 

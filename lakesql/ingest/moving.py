@@ -219,7 +219,8 @@ def _state(before: PartitionState | None, one: _Move) -> PartitionState:
     return replace(
         before, next=one.after, low=one.after, topic_id=one.topic_id or before.topic_id, leader_epoch=None, records=0,
         bytes=0, quarantined=0, deletes=0, gap=None,
-        skipped=max(0, one.after - before.next), lag=None, missing_since_ms=None,
+        skipped=max(0, one.after - before.next), lag=None, last_ms=None, ends_ms=None,
+        missing_since_ms=None,
     )  # fmt: skip
 
 

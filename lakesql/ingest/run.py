@@ -158,7 +158,7 @@ class _Run:
         of = self._dataset_of(plan)
         for one in plan.ranges:
             dataset = of[one.topic]
-            track = dataset.tracks[one.at] = Track(one, dataset.before.partitions.get(one.at))
+            track = dataset.tracks[one.at] = Track(one, dataset.before.partitions.get(one.at), self.now_ms)
             if one.error:
                 track.stop = f"error: {one.error}"
             elif one.low >= one.high:

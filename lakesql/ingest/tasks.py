@@ -256,7 +256,7 @@ class TaskRun:
             fate = type(track.held)(read, read - gone - wrong, gone, wrong, size, spent * read / total)
             track.held = track.held.plus(fate)
             for one in found[at]:
-                track.seen(one.newest_ms)
+                track.seen(one.newest_ms, one.last_ms)
             if read or at in group.ahead:
                 self._shared.progress.moved(at, track.next, read, size)
         self._count(mine, found, sum(deletes.values()), bad, spent)

@@ -436,7 +436,10 @@ def test_procedures_show_offsets_of_an_ingestion_or_a_table(defined, tmp_path):
 def test_lag_is_live_for_a_named_ingestion_and_as_planned_for_others(defined, broker):
     rows(defined, "RUN INGESTION o")
     rows(defined, ingest("other"))
+    until = "SELECT partition, complete_until >= stored_at FROM kafka_lag('orders')"
+    assert rows(defined, until) == [(0, True), (1, True)]
     broker.add("orders", 0, [message(60)])
+    assert rows(defined, until) == [(0, False), (1, True)]
     assert rows(defined, "SELECT partition, lag, live FROM kafka_lag('orders')") == [(0, 1, True), (1, 0, True)]
     assert rows(defined, "SELECT partition, lag, live FROM kafka_lag('other')") == [(0, 0, False), (1, 0, False)]
     assert rows(defined, "SELECT lag, live FROM kafka_lag('other', brokers := 'h:1')") == [(1, True), (0, True)]
