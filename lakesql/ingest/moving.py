@@ -41,9 +41,8 @@ def move(con: duckdb.DuckDBPyConnection, job: Job, wanted: Wanted, *, dry_run: b
     with front.assemble(con, job) as parts:
         topics = {t.name: t for t in parts.client.topics()}
         chosen = tuple(parts.select(job, tuple(topics.values())))
-        places = _places(job, wanted, topics, chosen)
-        offsets = _offsets(parts.client, job, places)
-        return _moved(parts, job, _ids(topics.values(), chosen), offsets, dry_run, now_ms, "Offsets set by hand")
+        asked = offsets(parts.client, job, places(job, wanted, topics, chosen))
+        return _moved(parts, job, _ids(topics.values(), chosen), asked, dry_run, now_ms, "Offsets set by hand")
 
 
 def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bool, now_ms: int, note: str) -> pa.Table:
@@ -75,9 +74,10 @@ def _ids(topics: Iterable[Topic], chosen: Collection[str]) -> dict[str, str | No
 # ---------------------------------------------------------------- what is wanted
 
 
-def _places(
+def places(
     job: Job, wanted: Wanted, topics: Mapping[str, Topic], chosen: Sequence[str]
 ) -> dict[TopicPartition, tuple[str, str | None]]:
+    """The place of each partition that is named. SQLError for what the ingestion does not read."""
     found: dict[TopicPartition, tuple[str, str | None]] = {}
     for name, given in wanted.items():
         topic = _topic(job, name, topics, chosen)
@@ -115,14 +115,15 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0] if numbers else "none")
 
 
-def _offsets(
-    client: Client, job: Job, places: Mapping[TopicPartition, tuple[str, str | None]]
+def offsets(
+    client: Client, job: Job, given: Mapping[TopicPartition, tuple[str, str | None]]
 ) -> dict[TopicPartition, int]:
-    bounds = client.bounds(tuple(places), job.isolation)
-    times = {at: milliseconds(str(value)) for at, (kind, value) in places.items() if kind == "timestamp"}
+    """The offsets of places. SQLError for one that the partition does not have, IngestError from the brokers."""
+    bounds = client.bounds(tuple(given), job.isolation)
+    times = {at: milliseconds(str(value)) for at, (kind, value) in given.items() if kind == "timestamp"}
     at_times = client.offsets_at(times) if times else {}
     found = {}
-    for at, (kind, value) in places.items():
+    for at, (kind, value) in given.items():
         has = bounds.get(at, Bounds(error="no answer"))
         if has.error is not None:
             raise _unknown(at, has)

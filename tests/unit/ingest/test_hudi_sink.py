@@ -738,6 +738,21 @@ def test_replay_writes_rows_again_and_moves_nothing(tmp_path):
     assert next_of(target) == {"o:0": 2}
 
 
+def test_replay_beside_a_run_that_moves_the_offsets_writes_nothing(tmp_path):
+    path = tmp_path / "t"
+    topics = {ONE: [record(1, 10)]}
+    run(sink(path), topics)
+    load_ = sink(path).replay("again")
+    (unit,) = units(topics, State("orders"))
+    load_.take(unit, decoded("o", 0, [(0, *topics[ONE][0])]))
+    topics[ONE] += [record(1, 11)]
+    run(sink(path), topics)
+    with pytest.raises(IngestConflict, match="was faster"):
+        load_.commit(State("orders"))
+    load_.discard()
+    assert rows_of(path) == [(1, 11)]
+
+
 def test_replay_is_refused_where_it_would_double_rows(tmp_path):
     path = tmp_path / "t"
     given = job(path, properties={"type": "mor"})
