@@ -40,7 +40,7 @@ def assemble(job: Job, con: duckdb.DuckDBPyConnection) -> Parts:
 
 def _sink(con: duckdb.DuckDBPyConnection, job: Job, path: str, of: tuple[str, ...]) -> Sink:
     if job.target.kind == "files":
-        return FileSink(job, path)
+        return FileSink(job, path, con=con)
     return HudiSink(con, job, path, of)
 
 

@@ -22,7 +22,7 @@ from lakesql.errors import CommitConflict, IngestConflict, IngestError
 from lakesql.ingest import quarantine, waiting
 from lakesql.ingest.hudi_rows import Batch
 from lakesql.ingest.model import Committed, Decoded, Job, State, TopicPartition, WorkUnit
-from lakesql.ingest.spool import Spool, Waiting
+from lakesql.ingest.spool import SPOOL_DIR, Spool, Waiting
 from lakesql.ingest.state import extras_of, state_of
 from lakesql.services import maintain
 from lakesql.storage import Storage, open_storage
@@ -31,8 +31,6 @@ from lakesql.table.state import PROPERTIES, TableState, load, load_head
 from lakesql.write import WriteResult, retried, with_attempts, write
 from lakesql.write.clock import Clock, system_clock
 from lakesql.write.settings import SETTINGS, parse_settings
-
-SPOOL_DIR = "lakesql.spool.dir"
 
 
 class _MovedError(Exception):

@@ -430,6 +430,25 @@ def test_procedures_show_offsets_of_an_ingestion_or_a_table(defined, tmp_path):
         defined.execute("CALL show_ingestion_offsets()")
 
 
+def test_a_query_chooses_what_files_hold(con, broker, tmp_path):
+    rows(con, "CREATE TABLE names AS SELECT 3 AS id, 'three' AS name")
+    select = "AS SELECT k.id, name, _timestamp FROM kafka k LEFT JOIN names USING (id) WHERE k.id > 2"
+    statement = ingest(
+        f"FILES '{tmp_path}/out'", OPTIONS + ", 'lakesql.files.layout' = 'time'", f"FORMAT JSON USING PARQUET {select}"
+    )
+    rows(con, f"CREATE INGESTION f AS {statement}")
+    found = named(con, "RUN INGESTION f")
+    assert [(r["read"], r["next"]) for r in found] == [(5, 5), (7, 7)]
+    broker.add("orders", 0, [message(1), message(20)])
+    rows(con, "RUN INGESTION f")
+    files = f"'{tmp_path}/out/orders/**/*.parquet'"
+    assert rows(con, f"SELECT id, name FROM read_parquet({files}) ORDER BY id") == [
+        (i, "three" if i == 3 else None) for i in (*range(3, 12), 20)
+    ]
+    shown = rows(con, "SHOW INGESTION f")
+    assert "AS SELECT k.id" in str(shown)
+
+
 # ---------------------------------------------------------------- REPLAY
 
 
