@@ -46,6 +46,8 @@ COLUMNS = "lakesql.json.columns"
 SAMPLE_ROWS = 10_000
 _SHOWN = 80
 _opening = threading.Lock()
+_DUCKDB_1 = duckdb.__version__.startswith("1.")
+"""It reads decimals as binary fractions, and takes maps with a key that comes twice."""
 
 _TAKEN = {
     "integer": ("BIGINT", "UBIGINT"),
@@ -307,6 +309,8 @@ class JsonValues:
         lenient = self._lenient
         structure = json.dumps({c.name: c.type.structure(lenient) for c in columns})
         found = tuple(places(columns, "x"))
+        if _DUCKDB_1:
+            _refuse_decimals(found)
         plain = tuple(p for p in found if not p.many)
         paths = ", ".join(text_literal(p) for p in (*(p.path for p in plain), "$"))
         inner = (
@@ -314,6 +318,7 @@ class JsonValues:
             f"FROM ({self._documents()})"
         )
         conditions = [(p, w) for p in found if p.many and (w := self._wrong_below(p))]
+        conditions += [(p, _twice(p)) for p in found if p.type.kind == "map" and _DUCKDB_1]
         conditions += [(p, w) for p, c in self._top(plain, columns) if (w := self._changed(c))]
         values = [f"{self._final(c)} AS c{i}" for i, c in enumerate(columns)]
         names = [c.name for c in columns]
@@ -382,6 +387,23 @@ class JsonValues:
             for row, there in zip(rows[below].tolist(), found, strict=True):
                 number = (there["first"] or 1) - 1
                 bad.add(row, "type", _cannot(query.deep[number], there["shown"][number]))
+
+
+def _refuse_decimals(found: Sequence[Place]) -> None:
+    for place in found:
+        if place.type.kind == "decimal":
+            raise JobError(
+                f"JSON column {place.name}: DuckDB {duckdb.__version__} reads decimals out of JSON as binary fractions and "
+                f"loses digits. Use DuckDB 2 for {place.type.sql}, or give this column the type DOUBLE in {COLUMNS}."
+            )
+
+
+def _twice(place: Place) -> str:
+    """Condition: a map at this place has a key twice."""
+    maps = place.value if place.many else f"[{place.value}]"
+    return (
+        f"coalesce(len(list_filter({maps}, lambda m: len(list_distinct(map_keys(m))) <> len(map_keys(m)))) > 0, false)"
+    )
 
 
 def _taken(kind: str, lenient: bool) -> tuple[str, ...] | None:
