@@ -114,7 +114,11 @@ def test_a_commit_without_records_selects_nothing(tmp_path: Path) -> None:
         ("SELECT 'x' AS _timestamp, number FROM kafka", "gives no time for the folders"),
         ("SELECT nothing FROM kafka", "AS SELECT does not fit the records: .*nothing.* has the columns number, _topic"),
         ("SELECT CAST(_topic AS INTEGER) AS a, _timestamp FROM kafka", "AS SELECT fails over the records: .*orders"),
-        ("SELECT NULL AS a, _timestamp FROM kafka", "selected column a is NULL without a type"),
+        pytest.param(
+            "SELECT NULL AS a, _timestamp FROM kafka",
+            "selected column a is NULL without a type",
+            marks=pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1 gives it a type"),
+        ),
         ("SELECT 1; SELECT 2", "more than one statement"),
     ],
 )
