@@ -97,6 +97,7 @@ KEYWORDS = [
     "PURGE",
     "QUALIFY",
     "REGISTRY",
+    "REPLAY",
     "RESET",
     "RUN",
     "SELECT",

@@ -100,7 +100,7 @@ def _topic(job: Job, name: str, topics: Mapping[str, Topic], chosen: Sequence[st
         if len(chosen) != 1:
             raise SQLError(
                 f"ingestion {job.name} reads {len(chosen)} topics ({', '.join(sorted(chosen)[:5]) or 'none'}); say which: "
-                "SET OFFSETS (topic 'name', ...)."
+                "(topic 'name', ...)."
             )
         return topics[chosen[0]]
     if name not in chosen:
