@@ -248,7 +248,7 @@ class Table:
         now = self.state
         with registered(cur, data) as name:
             if operation != "delete":
-                _require_every_column(now, cur.table(name).columns, settings)
+                _require_every_column(now, cur.sql(f"SELECT * FROM {name}").columns, settings)
             result = write(cur, now, f"SELECT * FROM {name}", operation=operation, settings=settings)
         return self._maintained(result, settings)
 

@@ -86,6 +86,7 @@ KEYWORDS = [
     "PURGE",
     "QUALIFY",
     "REGISTRY",
+    "REPLAY",
     "RESET",
     "RUN",
     "SELECT",

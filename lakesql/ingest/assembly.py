@@ -10,10 +10,11 @@ import duckdb
 from lakesql.ingest import kafka, topics
 from lakesql.ingest.decode import decoder_factory
 from lakesql.ingest.file_sink import FileSink
+from lakesql.ingest.hudi_rows import evolves
 from lakesql.ingest.hudi_sink import HudiSink
 from lakesql.ingest.limits import limited, permits
 from lakesql.ingest.metrics import current
-from lakesql.ingest.model import Decoder, Fetched, Job, Limit, Sink
+from lakesql.ingest.model import Decoder, Fetched, Job, Limit, Sample, Sink
 from lakesql.ingest.plan import plan_run
 from lakesql.ingest.run import Parts, targets
 from lakesql.storage import open_storage
@@ -33,12 +34,13 @@ def assemble(job: Job, con: duckdb.DuckDBPyConnection) -> Parts:
         sink=lambda path, of: _sink(con, job, path, of),
         decoder=decoders,
         limiter=lambda: _Limited(job.limit, pool),
+        sampled=decoders.learn,
     )
 
 
 def _sink(con: duckdb.DuckDBPyConnection, job: Job, path: str, of: tuple[str, ...]) -> Sink:
     if job.target.kind == "files":
-        return FileSink(job, path)
+        return FileSink(job, path, con=con)
     return HudiSink(con, job, path, of)
 
 
@@ -48,7 +50,12 @@ class _Decoders:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._lock = Lock()
+        self._sample: Sample | None = None
         self._made: dict[tuple[str, ...], Callable[[], Decoder]] = {}
+
+    def learn(self, sample: Sample) -> None:
+        """How the first records of a topic are had."""
+        self._sample = sample
 
     def __call__(self, of: tuple[str, ...]) -> Decoder:
         with self._lock:
@@ -58,7 +65,7 @@ class _Decoders:
 
     def _factory(self, of: tuple[str, ...]) -> Callable[[], Decoder]:
         job, target = self._job, self._job.target
-        schema, keys = None, tuple[str, ...]()
+        schema, keys, evolve = None, tuple[str, ...](), False
         if target.kind == "hudi":
             [path] = targets(target.path, of)
             storage = open_storage(path)
@@ -66,10 +73,11 @@ class _Decoders:
                 table = load_head(storage)
                 keys = table.config.record_key_fields
                 schema = table.schema if target.select is None else None
+                evolve = evolves({**table.config.properties, **job.settings, **target.options})
             else:
                 given = {k: v for k, v in target.options.items() if k in SYNONYMS}
                 keys = new_table_options(target.properties, target.partition_by, job.name, given).primary_key
-        return decoder_factory(job.format, schema, keys, metrics=current)
+        return decoder_factory(job.format, schema, keys, metrics=current, sample=self._sample, evolve=evolve)
 
 
 class _Limited:

@@ -23,7 +23,7 @@ from lakesql.ingest.decode_python import FUNCTION, PythonValues, Scope, register
 from lakesql.ingest.decoded import Bad, Part, Rows, joined, refuse_reserved
 from lakesql.ingest.envelope import CONNECTOR, ENVELOPE, Unwrapping, row_columns, unwrapping
 from lakesql.ingest.keys import KEY_WIRE, Keys
-from lakesql.ingest.model import BAD, KAFKA, RAW, Decoded, Decoder, Format
+from lakesql.ingest.model import BAD, KAFKA, RAW, Decoded, Decoder, Format, Sample
 from lakesql.ingest.registry import Registry
 
 KINDS = ("json", "avro", "raw", "string", "python")
@@ -36,6 +36,8 @@ def decoder_factory(
     *,
     metrics: Callable[[], Scope | None] | None = None,
     registry: Registry | None = None,
+    sample: Sample | None = None,
+    evolve: bool = False,
 ) -> Callable[[], Decoder]:
     """Makes decoders of one run. Call once per run and target, so that all tasks read with the same schemas.
 
@@ -43,6 +45,8 @@ def decoder_factory(
     key_columns  names of the key's columns where `lakesql.key.columns` does not say them: the table's record key
     metrics      gives the scope of the running task, for a person's own decoder
     registry     in place of the one that form.registry names
+    sample       the first records of a topic, which say what nothing else does; None: the first batch that comes
+    evolve       the target takes columns beyond those of schema_hint
     JobError when the format cannot be done.
     """
     if form.kind not in KINDS:
@@ -51,7 +55,7 @@ def decoder_factory(
         registry = Registry(form.registry, form.wire or "", form.options)
     elif registry is None and form.registry and form.options.get("lakesql.key.format") == "avro":
         registry = Registry(form.registry, form.options.get(KEY_WIRE, "confluent").lower(), form.options)
-    avro, json = decode_avro.Shared(registry), decode_json.Shared(registry)
+    avro, json = decode_avro.Shared(registry, sample), decode_json.Shared(registry, sample, evolve)
     hint = _own_columns(schema_hint)
     scope = metrics or (lambda: None)
     ready = [_Decoder(form, hint, key_columns, avro, json, scope)]  # faults of the job show before anything is read

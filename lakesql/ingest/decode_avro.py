@@ -2,7 +2,8 @@
 
 The reader's schema of a topic is, in this order: `gobblin.source.kafka.fixedSchema.<topic>` (or `lakesql.avro.schema`
 for all topics), text or path of a file; the registry's latest when the run first meets the topic; else, without such a
-subject, the newest schema that wrote a record so far. It stays for the run (1.3), so rows of a run are alike.
+subject, the newest schema that wrote one of the first records of the run's ranges. It stays for the run (1.3), so rows
+of a run are alike.
 
 Bad records: an id that the registry does not know or a writer's schema that cannot be resolved (stage 'schema'), bytes
 that do not decode ('decode'), a value that the reader's schema cannot hold ('type'). One of them never costs another
@@ -26,7 +27,7 @@ from lakesql.format.avro_skip import DamagedAvro
 from lakesql.format.words import Bytes, Mask, Positions
 from lakesql.ingest.avro_resolve import Mismatch, Resolution, as_record, resolution
 from lakesql.ingest.decoded import Bad, Part, finer, joined
-from lakesql.ingest.model import AVRO_SCHEMA, Format
+from lakesql.ingest.model import AVRO_SCHEMA, Format, Sample
 from lakesql.ingest.registry import Registry, Schema
 from lakesql.ingest.wire import frames
 
@@ -39,6 +40,7 @@ class Shared:
     """What the decoders of one run share: the registry, the readers of the topics, and resolved pairs of schemas."""
 
     registry: Registry | None
+    sample: Sample | None = None  # the first records of a topic; None: those of the first batch that comes
     lock: threading.RLock = field(default_factory=threading.RLock)
     readers: dict[tuple[str, str], Any] = field(default_factory=dict)
     resolved: dict[tuple[str, str], Resolution | str] = field(default_factory=dict)
@@ -135,15 +137,28 @@ class AvroValues:
                     self._shared.readers[key] = reader
             if key in self._shared.readers:
                 return self._shared.readers[key]
-            known = [one for one in ids if writers.get(one) is not None]
-            if not known:
-                return None
-            newest = max(known, key=int) if all(one.isdigit() for one in known) and self._wire == "confluent" else None
-            if newest is None:
-                last = [ids[n] for n in schema[::-1].tolist() if n >= 0 and writers.get(ids[n]) is not None]
-                newest = last[0]
-            self._shared.readers[key] = writers[newest]
-            return writers[newest]
+            found = self._newest(*self._first(topic)) or self._newest(ids, schema, writers)
+            if found is not None:
+                self._shared.readers[key] = found
+            return found
+
+    def _first(self, topic: str) -> tuple[tuple[str, ...], Any, Mapping[str, Any]]:
+        """The ids, the schema of each record, and the schemas of the first records of the topic in this run."""
+        if self._shared.sample is None:
+            return (), np.empty(0, np.int64), {}
+        batch = self._shared.sample(topic)
+        batch = batch.filter(batch.column(f"_{self._part}").is_valid())
+        found = frames(batch.column(f"_{self._part}"), batch.column("_headers"), self._wire, self._part)
+        return found.ids, found.schema, self._writers([one for one, _ in found.groups()], topic)
+
+    def _newest(self, ids: tuple[str, ...], schema: Any, writers: Mapping[str, Any]) -> Any:
+        """The newest known schema among those of some records; None: there is none."""
+        known = [one for one in ids if writers.get(one) is not None]
+        if not known:
+            return None
+        if self._wire == "confluent" and all(one.isdigit() for one in known):
+            return writers[max(known, key=int)]
+        return next(writers[ids[n]] for n in schema[::-1].tolist() if n >= 0 and writers.get(ids[n]) is not None)
 
     def _known(self, reader: Any, topic: str) -> None:
         try:

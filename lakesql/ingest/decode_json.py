@@ -7,15 +7,16 @@ than a DECIMAL has, 1e400, NaN. A missing key and null are NULL; keys are case-s
 first counts. `lakesql.json.lenient`: texts are read as numbers and booleans, 1.0 as an integer, anything as VARCHAR.
 
 Columns come from `lakesql.json.columns`, else from the registry (with a wire format), else from the target table, else
-from a sample of the first batch of the run. They stay for the run; keys that have no column are ignored, or kept as
-JSON in `lakesql.json.rest.column` with `lakesql.json.unknown.keys = keep`.
+from the first records of the run's ranges (`sampling`), so that they do not depend on which task is first. A table that
+takes new columns has both: its own, and those of the sample that it lacks. They stay for the run; keys that have no
+column are ignored, or kept as JSON in `lakesql.json.rest.column` with `lakesql.json.unknown.keys = keep`.
 """
 
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import duckdb
 import numpy as np
@@ -37,7 +38,7 @@ from lakesql.ingest.json_types import (
     quoted,
     text_literal,
 )
-from lakesql.ingest.model import Format
+from lakesql.ingest.model import KAFKA, Format, Sample
 from lakesql.ingest.registry import Registry
 from lakesql.ingest.wire import frames
 
@@ -45,6 +46,8 @@ COLUMNS = "lakesql.json.columns"
 SAMPLE_ROWS = 10_000
 _SHOWN = 80
 _opening = threading.Lock()
+_DUCKDB_1 = duckdb.__version__.startswith("1.")
+"""It reads decimals as binary fractions, and takes maps with a key that comes twice."""
 
 _TAKEN = {
     "integer": ("BIGINT", "UBIGINT"),
@@ -70,9 +73,15 @@ _LENIENT = {
 
 @dataclass(slots=True)
 class Shared:
-    """What the decoders of one run share: the columns, once they are known, by topic ('': of all topics)."""
+    """What the decoders of one run share: the columns, once they are known, by topic ('': of all topics).
+
+    sample   the first records of a topic; None: those of the first batch that comes
+    evolve   the target takes columns that it does not have yet
+    """
 
     registry: Registry | None = None
+    sample: Sample | None = None
+    evolve: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
     columns: dict[str, list[Column]] = field(default_factory=dict)
 
@@ -113,6 +122,7 @@ class JsonValues:
     columns   types that are known beforehand (of the target table); `lakesql.json.columns` wins
     envelope  what is around the row
     unwrap    a document {"schema": ..., "payload": ...} counts as its payload (Kafka Connect)
+    prepared  what is done with values before they come to `decode`, for those of the sample
     """
 
     def __init__(
@@ -125,8 +135,10 @@ class JsonValues:
         unwrap: bool = False,
         part: str = "value",
         columns_text: str | None = None,
+        prepared: Callable[[pa.Array], pa.Array] = lambda values: values,
     ) -> None:
         options = form.options
+        self._prepared = prepared
         self._wire = form.wire or "none"
         self._shared, self._hint, self._envelope, self._part = shared, hint, envelope, part
         self._text = columns_text or (options.get(COLUMNS) if part == "value" else None)
@@ -153,15 +165,8 @@ class JsonValues:
 
     def decode(self, values: pa.Array, headers: pa.Array | None, topic: str) -> Part:
         """The records of one topic; `values` has no NULLs."""
-        bad, rows = Bad(), np.arange(len(values))
-        if self._wire != "none":
-            found = frames(values, headers, self._wire, self._part)
-            for row, reason in zip(found.bad.tolist(), found.reasons, strict=True):
-                bad.add(row, "frame", reason)
-            rows = np.flatnonzero(found.schema >= 0)
-            values = found.payloads(rows)
-        total = len(rows) + len(bad.rows)
-        texts, rows = self._texts(values, rows, bad)
+        bad, total = Bad(), len(values)
+        texts, rows = self._unframed(values, headers, bad)
         query = self._query(topic, texts)
         if query is None:  # not one object so far, so there are no columns yet
             for row, text in zip(rows.tolist(), texts.to_pylist(), strict=True):
@@ -177,6 +182,17 @@ class JsonValues:
             self._explain(query, texts, rows, first, deep, bad)
             columns, rows = columns.filter(pa.array(good)), rows[good]
         return Part(total, columns, rows, bad)
+
+    def _unframed(self, values: pa.Array, headers: pa.Array | None, bad: Bad) -> tuple[pa.Array, np.ndarray]:
+        """The documents as text and which records they are; what is no text behind its frame is bad."""
+        rows = np.arange(len(values))
+        if self._wire != "none":
+            found = frames(values, headers, self._wire, self._part)
+            for row, reason in zip(found.bad.tolist(), found.reasons, strict=True):
+                bad.add(row, "frame", reason)
+            rows = np.flatnonzero(found.schema >= 0)
+            values = found.payloads(rows)
+        return self._texts(values, rows, bad)
 
     def _texts(self, values: pa.Array, rows: np.ndarray, bad: Bad) -> tuple[pa.Array, np.ndarray]:
         """The values as text without a copy; those that are not UTF-8 are bad."""
@@ -216,15 +232,27 @@ class JsonValues:
             key = f"{self._part} {topic}"
             if key in self._shared.columns:
                 return self._shared.columns[key]
-            columns = self._row_columns(topic, texts)
+            first = cache(partial(self._first, topic, texts))
+            columns = self._row_columns(topic, first) or self._found(texts)
             if columns and self._envelope is not None:
-                columns = self._envelope.wrap(columns, lambda path: self._peek(texts, path))
+                columns = self._envelope.wrap(
+                    columns, lambda path: self._peek(first(), path) or self._peek(texts, path)
+                )
             if columns:
                 refuse_reserved([c.name for c in columns] + ([self._rest] if self._rest else []), f"topic {topic}")
                 self._shared.columns[key] = columns
             return columns
 
-    def _row_columns(self, topic: str, texts: pa.Array) -> list[Column]:
+    def _first(self, topic: str, texts: pa.Array) -> pa.Array:
+        """The documents that say the columns: the first of the topic in this run, else those that are there."""
+        if self._shared.sample is None:
+            return texts
+        batch = self._shared.sample(topic)
+        batch = batch.filter(batch.column(f"_{self._part}").is_valid())
+        values = self._prepared(batch.column(f"_{self._part}"))
+        return self._unframed(values, batch.column("_headers"), Bad())[0]
+
+    def _row_columns(self, topic: str, first: Callable[[], pa.Array]) -> list[Column]:
         if self._text:
             return columns_of_sql(self._con, self._text, COLUMNS)
         if self._shared.registry is not None and self._wire != "none":
@@ -232,10 +260,22 @@ class JsonValues:
             if latest is not None and latest.kind == "JSON":
                 return columns_of_json_schema(latest.json, f"topic {topic}")
         if self._hint is not None and len(self._hint):
-            return columns_of_arrow(self._hint)
+            own = [f for f in self._hint if f.name != self._rest]
+            known = columns_of_arrow(pa.schema(own))
+            return [*known, *self._new(known, first())] if self._shared.evolve and self._part == "value" else known
+        return self._found(first())
+
+    def _found(self, texts: pa.Array) -> list[Column]:
+        """The columns of the rows in these documents."""
         images = self._envelope.images if self._envelope else ("$",)
         columns = self._sampled(texts, images)
         return columns or (self._sampled(texts, ("$",)) if self._envelope and self._envelope.bare else [])
+
+    def _new(self, known: Sequence[Column], texts: pa.Array) -> list[Column]:
+        """The columns of these documents that the target lacks and may get."""
+        taken = {c.name.lower() for c in known} | {n.lower() for n in (*KAFKA.names, self._rest or "")}
+        found = (c for c in self._found(texts) if not c.name.lower().startswith("_hoodie_"))
+        return [c for c in found if c.name.lower() not in taken]
 
     def _sampled(self, texts: pa.Array, images: Sequence[str]) -> list[Column]:
         """The columns of the objects at these paths in the first documents of a batch."""
@@ -269,6 +309,8 @@ class JsonValues:
         lenient = self._lenient
         structure = json.dumps({c.name: c.type.structure(lenient) for c in columns})
         found = tuple(places(columns, "x"))
+        if _DUCKDB_1:
+            _refuse_decimals(found)
         plain = tuple(p for p in found if not p.many)
         paths = ", ".join(text_literal(p) for p in (*(p.path for p in plain), "$"))
         inner = (
@@ -276,6 +318,7 @@ class JsonValues:
             f"FROM ({self._documents()})"
         )
         conditions = [(p, w) for p in found if p.many and (w := self._wrong_below(p))]
+        conditions += [(p, _twice(p)) for p in found if p.type.kind == "map" and _DUCKDB_1]
         conditions += [(p, w) for p, c in self._top(plain, columns) if (w := self._changed(c))]
         values = [f"{self._final(c)} AS c{i}" for i, c in enumerate(columns)]
         names = [c.name for c in columns]
@@ -344,6 +387,23 @@ class JsonValues:
             for row, there in zip(rows[below].tolist(), found, strict=True):
                 number = (there["first"] or 1) - 1
                 bad.add(row, "type", _cannot(query.deep[number], there["shown"][number]))
+
+
+def _refuse_decimals(found: Sequence[Place]) -> None:
+    for place in found:
+        if place.type.kind == "decimal":
+            raise JobError(
+                f"JSON column {place.name}: DuckDB {duckdb.__version__} reads decimals out of JSON as binary fractions and "
+                f"loses digits. Use DuckDB 2 for {place.type.sql}, or give this column the type DOUBLE in {COLUMNS}."
+            )
+
+
+def _twice(place: Place) -> str:
+    """Condition: a map at this place has a key twice."""
+    maps = place.value if place.many else f"[{place.value}]"
+    return (
+        f"coalesce(len(list_filter({maps}, lambda m: len(list_distinct(map_keys(m))) <> len(map_keys(m)))) > 0, false)"
+    )
 
 
 def _taken(kind: str, lenient: bool) -> tuple[str, ...] | None:

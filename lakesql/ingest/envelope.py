@@ -185,9 +185,10 @@ def _reason(name: str, op: str | None, position: str | None) -> str:
 
 # ---------------------------------------------------------------- DMS
 def _dms_document(columns: Sequence[Column], peek: Callable[[str], str | None]) -> list[Column]:
-    if peek("$.metadata") is None:
-        return list(columns)
     text = scalar("VARCHAR")
+    if peek("$.metadata") is None:  # flat records; the columns may be those of a table, without what is added
+        lacks = peek("$.Op") is not None and all(c.name != "Op" for c in columns)
+        return [*([Column("Op", text)] if lacks else []), *columns]
     metadata = struct_of([Column("operation", text), Column("record-type", text)])
     return [Column("data", struct_of([c for c in columns if c.name != "Op"])), Column("metadata", metadata)]
 

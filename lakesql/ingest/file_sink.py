@@ -1,6 +1,7 @@
 """A folder as the target of an ingestion: Avro, Parquet or plain files below topics and times, exactly once.
 
-    take      rows go to files in the staging folder, one for each work unit and folder
+    take      rows go to files in the staging folder, one for each work unit and folder; with AS SELECT they wait for the
+              commit, where what is selected goes to files of its topic (`file_select`)
     commit    files are on the disk -> the manifest of the next number -> the files get their names
     settle    the names that a dead run owes are given
     begin     the same, and what was staged without a commit is removed
@@ -16,16 +17,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import quote
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesql.errors import CommitConflict, IngestConflict, IngestError, IngestionRunning, LakeError
 from lakesql.ingest import manifest
+from lakesql.ingest.file_select import Selection, timed
 from lakesql.ingest.file_writers import FileWriter, writer_of
 from lakesql.ingest.folders import TimeFolders, time_folders, topic_folder
 from lakesql.ingest.manifest import DataFile, Manifest
 from lakesql.ingest.model import KAFKA, Committed, Decoded, Job, Load, Sink, State, WorkUnit
 from lakesql.ingest.quarantine import write_files
+from lakesql.ingest.spool import SPOOL_DIR, Spool
 from lakesql.ingest.topics import target_options
 from lakesql.storage import Storage, open_storage
 
@@ -37,11 +41,13 @@ Open = Callable[[str, pa.Schema, str], FileWriter]
 
 
 class FileSink(Sink):
-    """Files below one folder."""
+    """Files below one folder. `con`: its DuckDB runs AS SELECT, by a cursor."""
 
-    def __init__(self, job: Job, path: str, storage: Storage | None = None) -> None:
+    def __init__(
+        self, job: Job, path: str, storage: Storage | None = None, con: duckdb.DuckDBPyConnection | None = None
+    ) -> None:
         manifest.require_name(job.name, path)
-        self._job = job
+        self._job, self._con = job, con
         self._storage = storage or open_storage(path)
         self._options_of = partial(target_options, job)
         time_folders(job.target.options)  # what is wrong with the settings is said before anything is read
@@ -72,7 +78,14 @@ class FileSink(Sink):
                     f"{self._storage.uri}: the offsets of the ingestion {self._job.name} have moved since this run was "
                     f"planned (commit {last.number}). Nothing was read; run it again."
                 )
-            return FileLoad(self._storage, self._job, self._options_of, last, run, held.pop_all())
+            selection = self._selection()
+            return FileLoad(self._storage, self._job, self._options_of, last, run, held.pop_all(), selection)
+
+    def _selection(self) -> Selection | None:
+        if self._job.target.select is None:
+            return None
+        spool = Spool(f"{self._storage.uri}\n{self._job.name}", self._job.settings.get(SPOOL_DIR))
+        return Selection(self._con or duckdb.connect(), self._job.target.select, self._storage.uri, spool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,9 @@ class FileLoad(Load):
         before: Manifest,
         run: str,
         held: contextlib.ExitStack,
+        selection: Selection | None = None,
     ) -> None:
+        self._selection = selection
         self._storage, self._job, self._options_of = storage, job, options_of
         self._before, self._run, self._held = before, run, held
         self._units: dict[int, _Folder] = {}
@@ -109,6 +124,9 @@ class FileLoad(Load):
         self._guard = threading.Lock()
 
     def take(self, unit: WorkUnit, decoded: Decoded) -> None:
+        if self._selection is not None:
+            self._selection.take(unit, decoded)
+            return
         own = self._unit(unit)
         if decoded.bad.num_rows:
             own.bad.append(decoded.bad)
@@ -116,17 +134,33 @@ class FileLoad(Load):
         if not rows.num_rows:
             return
         plain = rows.drop_columns([name for name in KAFKA.names if name in rows.schema.names])
-        if own.times is None:
+        self._spread(own, unit, None if own.times is None else own.times.of(rows), plain)
+
+    def _spread(self, own: _Folder, unit: WorkUnit, folders: pa.DictionaryArray | None, plain: pa.Table) -> None:
+        """Rows to the files of their folders; None: all to one."""
+        if folders is None:
             self._append(own, unit, "", plain)
             return
-        folders = own.times.of(rows)
         used = pc.unique(folders.indices).to_pylist()
         for code in used:
             name = folders.dictionary[code].as_py()
             part = plain if len(used) == 1 else plain.filter(pc.equal(folders.indices, code))
             self._append(own, unit, name, part)
 
+    def _write_selected(self, selection: Selection) -> None:
+        """Files of what is selected; the work units are the topics."""
+        numbers: dict[str, int] = {}
+        for topic, rows in selection.selected():
+            unit = WorkUnit(topic, (), numbers.setdefault(topic, len(numbers)))
+            own = self._unit(unit)
+            given = rows if own.times is None else timed(rows, bool(own.times.columns), self._storage.uri)
+            folders = None if own.times is None else own.times.of(given)
+            self._spread(own, unit, folders, rows)
+
     def forget(self, unit: WorkUnit) -> None:
+        if self._selection is not None:
+            self._selection.forget(unit)
+            return
         with self._guard:
             own = self._units.pop(unit.group, None)
         if own is None:
@@ -138,12 +172,16 @@ class FileLoad(Load):
             self._storage.delete(file.staged)
 
     def commit(self, state: State) -> Committed:
+        if self._selection is not None:
+            self._write_selected(self._selection)
         units = [self._units[group] for group in sorted(self._units)]
         for own in units:
             for folder in list(own.writers):
                 self._close(own, folder)
         files = tuple(sorted((f for own in units for f in own.closed), key=lambda f: f.path))
-        bad = (table for own in units for table in own.bad)
+        bad = [table for own in units for table in own.bad]
+        if self._selection is not None:
+            bad += self._selection.bad()
         named = write_files(self._storage, manifest.quarantine(self._job.name, self._before.number + 1), bad, self._run)
         self._owing = True  # whether the manifest is there or not is for the next `begin` to see
         done = manifest.commit(self._storage, self._before, replace(state, quarantine=named), files)
@@ -169,6 +207,8 @@ class FileLoad(Load):
         for own in units:
             for writer, _, _ in own.writers.values():
                 writer.abandon()
+        if self._selection is not None:
+            self._selection.close()
         with self._held:
             if units and not self._owing:
                 self._storage.delete_tree(manifest.staging(self._job.name))

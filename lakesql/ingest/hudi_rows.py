@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-from lakesql.errors import IngestError, JobError, SQLError, TableError
-from lakesql.ingest import tombstones
-from lakesql.ingest.model import KAFKA, Job
+from lakesql.errors import JobError, SQLError, TableError
+from lakesql.ingest import relation, tombstones
+from lakesql.ingest.model import Job
 from lakesql.ingest.spool import Waiting
 from lakesql.storage import Storage
 from lakesql.table.names import literal, quote
@@ -43,6 +43,11 @@ def appends_offsets(options: Mapping[str, str]) -> bool:
     return options.get(APPEND_OFFSETS, "").lower() == "true"
 
 
+def evolves(settings: Mapping[str, str]) -> bool:
+    """Whether a table with these properties and settings takes columns that it does not have yet."""
+    return any(settings.get(key, "").lower() == "true" for key in (EVOLVE, RECONCILE))
+
+
 class Batch:
     """The records of a load as relations on a connection, and as rows for `write`."""
 
@@ -62,8 +67,8 @@ class Batch:
         self.rows, self.deletes = rows, deletes
         self.voided = 0  # rows that a later tombstone of their key voids
         self.unkeyed: pa.Table | None = None  # rows without a record key, as records of the quarantine
-        self.columns = self._register("__lakesql_rows", rows)
-        self.tomb_columns = self._register("__lakesql_tombs", deletes)
+        self.columns = relation.register(con, self.path, "__lakesql_rows", rows)
+        self.tomb_columns = relation.register(con, self.path, "__lakesql_tombs", deletes)
 
     def make_table(self) -> bool:
         """Create the table with the columns of the rows; False when these are not known."""
@@ -110,7 +115,7 @@ class Batch:
             rows = self._selected()
             if gone := [f.name for f in schema if pa.types.is_null(f.type) and f.name not in table.schema.names]:
                 rows = f"SELECT * EXCLUDE ({', '.join(map(quote, gone))}) FROM ({rows})"
-            if self._evolves(table):
+            if evolves({**table.config.properties, **self.options}):
                 table = with_new(table, schema, [n for n in schema.names if n not in gone])
         parts = [first, rows if first is None and last is None else f"SELECT * FROM ({rows})", last]
         return " UNION ALL BY NAME ".join(p for p in parts if p), table
@@ -137,17 +142,20 @@ class Batch:
             self.con.execute(
                 f"CREATE OR REPLACE TEMP VIEW __lakesql_rows AS SELECT * FROM __lakesql_none, (SELECT {kafka})"
             )
-            columns = self._described("SELECT * FROM __lakesql_rows")
-        live, self.voided = tombstones.settle(self.con, "__lakesql_rows", columns, "__lakesql_tombs", self.tomb_columns)
+            columns = relation.described(self.con, "SELECT * FROM __lakesql_rows")
+        tombs = "__lakesql_tombs"
+        if self.select:
+            self._kafka(tombstones.together(columns, tombs))
+            tombs = tombstones.meant(self.con, table, self._selected(), tombs, notes)
+        live, self.voided = tombstones.settle(self.con, "__lakesql_rows", columns, tombs, self.tomb_columns)
         found = []
         for number, later in enumerate((True, False)):
             self._kafka(tombstones.as_rows(columns, later))
             try:
                 found.append(tombstones.deletes_sql(self.con, table, self._selected(), number, notes))
             except duckdb.Error as error:
-                text = " ".join(str(error).split("\n\nLINE ")[0].split())
                 raise JobError(
-                    f"{self.path}: AS SELECT cannot run over tombstones: {text}. They are rows with NULL in every column "
+                    f"{self.path}: AS SELECT cannot run over tombstones: {relation.plain(error)}. They are rows with NULL in every column "
                     "that is not of the key; a run without other rows knows the columns of the key and of the table. "
                     "Nothing was committed. Correct the SELECT, or give the columns in the format."
                 ) from error
@@ -177,53 +185,17 @@ class Batch:
         notes.append(f"{count} records without a record key went to the quarantine.")
         return f"SELECT * FROM ({live}) WHERE NOT ({lacking})"
 
-    def _evolves(self, table: TableState) -> bool:
-        settings = {**table.config.properties, **self.options}
-        return any(settings.get(key, "").lower() == "true" for key in (EVOLVE, RECONCILE))
-
     def _kafka(self, sql: str) -> None:
         self.con.execute(f"CREATE OR REPLACE TEMP VIEW kafka AS {sql}")
 
     def _selected(self) -> str:
         """What is asked of the relation `kafka`."""
         if self.select:
-            return self.select.strip().rstrip(";") + "\n"
-        given = self._described("SELECT * FROM kafka")
+            return relation.query(self.select)
+        given = relation.described(self.con, "SELECT * FROM kafka")
         drop = ", ".join(c for c in _KAFKA_TYPES if c in given)
         source = f", {_SOURCE}" if appends_offsets(self.options) else ""
         return f"SELECT * EXCLUDE ({drop}){source} FROM kafka"
 
     def _schema(self) -> pa.Schema:
-        sql = self._selected()
-        try:
-            if len(self.con.extract_statements(sql)) != 1:
-                raise JobError(f"{self.path}: AS SELECT is more than one statement. Give one SELECT.")
-            return self.con.sql(f"SELECT * FROM ({sql}\n) LIMIT 0").to_arrow_table().schema
-        except duckdb.Error as error:
-            text = " ".join(str(error).split("\n\nLINE ")[0].split())
-            raise JobError(
-                f"{self.path}: AS SELECT does not fit the records: {text}. The relation kafka has the columns "
-                f"{', '.join(self.columns)}. Nothing was written."
-            ) from error
-
-    def _described(self, sql: str) -> dict[str, str]:
-        return {str(row[0]): str(row[1]) for row in self.con.execute(f"DESCRIBE {sql}").fetchall()}
-
-    def _register(self, name: str, wait: Waiting) -> dict[str, str]:
-        """The view `name` of everything that waits, in order; its columns, {} when none are known."""
-        if wait.schema is None or (not wait.rows and set(wait.schema.names) <= set(KAFKA.names)):
-            return {}
-        names = [n.lower() for n in wait.schema.names]
-        if twice := [n for n in names if names.count(n) > 1]:
-            raise IngestError(
-                f"{self.path}: the records have the column {twice[0]} twice, up to upper and lower case. "
-                "Name it otherwise with AS SELECT over FORMAT STRING. Nothing was written."
-            )
-        self.con.register(f"{name}_none", wait.schema.empty_table())
-        parts = [f"SELECT * FROM {name}_none"] if len(wait.tables) != 1 else []
-        for number, table in enumerate(wait.tables):
-            self.con.register(f"{name}_{number}", table)
-            parts.append(f"SELECT * FROM {name}_{number}")
-        order = "" if wait.sorted else " ORDER BY _topic, _partition, _offset"
-        self.con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {' UNION ALL BY NAME '.join(parts)}{order}")
-        return self._described(f"SELECT * FROM {name}")
+        return relation.schema_of(self.con, self.path, self._selected(), self.columns)

@@ -22,7 +22,7 @@ from lakesql.errors import CommitConflict, IngestConflict, IngestError
 from lakesql.ingest import quarantine, waiting
 from lakesql.ingest.hudi_rows import Batch
 from lakesql.ingest.model import Committed, Decoded, Job, State, TopicPartition, WorkUnit
-from lakesql.ingest.spool import Spool, Waiting
+from lakesql.ingest.spool import SPOOL_DIR, Spool, Waiting
 from lakesql.ingest.state import extras_of, state_of
 from lakesql.services.maintenance import maintain
 from lakesql.storage import Storage, open_storage
@@ -31,8 +31,6 @@ from lakesql.table.known_settings import make_utc
 from lakesql.table.state import PROPERTIES, TableState, load, load_head
 from lakesql.write import WriteResult, retried, with_attempts, write
 from lakesql.write.settings import SETTINGS, parse_settings
-
-SPOOL_DIR = "lakesql.spool.dir"
 
 
 class _MovedError(Exception):
@@ -83,15 +81,17 @@ class HudiSink:
         """A load for one commit on top of this state. Rolls back what a dead run of this ingestion left."""
         return HudiLoad(self, before, run)
 
-    def replay(self, run: str) -> "HudiLoad":
-        """A load whose rows come again: stored offsets neither count nor move. IngestError unless rows are upserted."""
+    def replay(self, run: str, before: State | None = None) -> "HudiLoad":
+        """A load whose rows come again: stored offsets do not move, and if another run moves them from where `before` has
+        them (None: where they are now) it is an IngestConflict. IngestError unless rows are upserted.
+        """
         table = load_head(self.storage) if self.exists() else None
         if table is None or self.operation(table) != "upsert":
             raise IngestError(
                 f"{self.storage.uri}: records can be read again into a table with a record key only, by upsert; otherwise "
                 "they would be there twice. Nothing was changed."
             )
-        return HudiLoad(self, None, run)
+        return HudiLoad(self, before or self.stored(), run, replays=True)
 
     def exists(self) -> bool:
         return self.storage.stat(PROPERTIES) is not None
@@ -117,10 +117,8 @@ class HudiSink:
 class HudiLoad:
     """Rows on their way into the table; see model.Load."""
 
-    def __init__(self, sink: HudiSink, before: State | None, run: str) -> None:
-        self._sink = sink
-        self._before = before  # None: a replay
-        self._run = run
+    def __init__(self, sink: HudiSink, before: State, run: str, replays: bool = False) -> None:
+        self._sink, self._before, self._run, self._replays = sink, before, run, replays
         owner = f"{sink.storage.uri}\n{sink.job.name}"
         self._spool = Spool(owner, sink.options.get(SPOOL_DIR))
 
@@ -180,7 +178,7 @@ class HudiLoad:
 
     def _idle(self, state: State, waits: Mapping[str, Waiting]) -> Committed | None:
         """What to answer when there is nothing to commit. IngestError when records were read and no offset moved."""
-        if self._before is None or state.offsets() != self._before.offsets():
+        if self._replays or state.offsets() != self._before.offsets():
             return None
         if any(wait.rows for wait in waits.values()):
             raise IngestError(
@@ -195,7 +193,6 @@ class HudiLoad:
     def _wait(self, state: State, bad: Waiting) -> Committed:
         """Keep the offsets of a run without rows while there is no table."""
         sink = self._sink
-        assert self._before is not None, "a replay needs a table"
         if bad.rows:
             state = replace(state, partitions={at: replace(o, next=o.low) for at, o in state.partitions.items()})
         try:
@@ -222,10 +219,11 @@ class HudiLoad:
         notes: list[str] = []
 
         def guard(now: TableState) -> Mapping[str, str]:
-            assert self._before is not None
             stored = sink.stored_in(now)
             if stored.offsets() != self._before.offsets():
                 raise _MovedError(_moved_text(sink, stored, self._before))
+            if self._replays:
+                return {}  # what is stored is carried on
             quarantine.remove_unnamed(sink.quarantine, now, state.ingestion)
             tables = [*bad.tables, *([batch.unkeyed] if batch.unkeyed is not None else [])]
             if not tables:
@@ -239,8 +237,7 @@ class HudiLoad:
             table = load(sink.storage)
             operation = sink.operation(table)
             rows, table = batch.rows_sql(table, operation, notes)
-            replays = self._before is None
-            if replays and (lost := bad.rows + (batch.unkeyed.num_rows if batch.unkeyed is not None else 0)):
+            if self._replays and (lost := bad.rows + (batch.unkeyed.num_rows if batch.unkeyed is not None else 0)):
                 notes.append(f"{lost} records could not be decoded; a replay keeps no quarantine.")
             return write(
                 con,
@@ -248,8 +245,8 @@ class HudiLoad:
                 rows,
                 operation=operation,
                 settings=sink.settings(table),
-                guard=None if replays else guard,
-                even_empty=not replays,
+                guard=guard,
+                even_empty=not self._replays,
                 clock=sink.clock,
             )
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
-from lakesql.errors import JobError
 from lakesql.ingest.model import Target
 from lakesql.ingest.reading import Reading
 from lakesql.ingest.setting_keys import FILES, KEYS
@@ -50,7 +49,8 @@ def target_of(read: Reading, given: Target | None, unused: dict[str, str]) -> Ta
         )
         return found
     _leave(read, ["extract.table.name"], "of single topics, in dataset.specific.props", unused)
-    own = ("lakesql.operation", "lakesql.partition.by", "lakesql.spool.dir")
+    selects = target.select or read.given("lakesql.select")
+    own = ("lakesql.operation", "lakesql.partition.by", *(() if selects else ("lakesql.spool.dir",)))
     hudi = [name for name in read.settings if name.startswith((TABLE, "hoodie.")) or name in OURS]
     _leave(read, [*hudi, *own], "of Hudi tables; this job writes files", unused)
     return _files(read, target)
@@ -122,11 +122,6 @@ _TIMES = (
 
 
 def _files(read: Reading, target: Target) -> Target:
-    if target.select or read.given("lakesql.select"):
-        raise JobError(
-            "files hold the decoded columns as they are: AS SELECT (lakesql.select) is for Hudi tables. Leave it out, or "
-            "write a Hudi table."
-        )
     layout, form = _layout(read)
     options: dict[str, str] = {}
     for key in FILES:
@@ -148,7 +143,9 @@ def _files(read: Reading, target: Target) -> Target:
         read.notes.append(
             "Time folders are named in UTC, where Gobblin takes America/Los_Angeles; set writer.partition.timezone for another zone."
         )
-    return replace(target, options=options | dict(target.options))
+    return replace(
+        target, options=options | dict(target.options), select=target.select or read.text("lakesql.select") or None
+    )
 
 
 def _layout(read: Reading) -> tuple[str, str]:

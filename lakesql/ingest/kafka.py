@@ -11,6 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakesql.errors import IngestError, JobError
@@ -38,6 +39,8 @@ SMALLEST_SHARE = 8 << 20
 _LARGEST_MESSAGE = 1_000_000
 """The library's message.max.bytes; it wants fetch.max.bytes to be no smaller."""
 
+TLS_ALERT = "tls alert"
+"""Within what the library says when the brokers do not accept the certificate of the client."""
 ISOLATION = ("read_committed", "read_uncommitted")
 
 LOGGER = logging.getLogger("lakesql.kafka")
@@ -171,7 +174,7 @@ class KafkaClient:
                 listed = self._admin.list_topics(timeout=max(min(left, 1.0), 0.05)).topics
             except KafkaException as error:
                 self._admin.poll(0)  # hands over what went wrong meanwhile
-                denied = [one for one in self.trouble if one.code() in refused]
+                denied = [one for one in self.trouble if one.code() in refused or TLS_ALERT in one.str()]
                 if denied:
                     raise IngestError(
                         f"{self.brokers}: the brokers refuse the connection: {self.safe(denied[-1].str())}. "
@@ -291,4 +294,6 @@ def made(make: Any, client: KafkaClient) -> Any:
         return make()
     except KafkaException as error:
         said = error.args[0].str() if hasattr(error.args[0], "str") else error
-        raise JobError(f"{client.brokers}: the client cannot be set up: {client.safe(said)}") from None
+        places = {name: path for name, path in client.settings.items() if name.endswith(".location")}
+        absent = [f" There is no file {path} ({name})." for name, path in places.items() if not Path(path).exists()]
+        raise JobError(f"{client.brokers}: the client cannot be set up: {client.safe(said)}{''.join(absent)}") from None

@@ -78,7 +78,10 @@ class Keys:
             self._decoder = decode_avro.AvroValues(form, avro, "key", wire)
         elif self.format == "json":
             plain = replace(form, wire=form.options.get(KEY_WIRE, "").lower() or None)
-            self._decoder = JsonValues(plain, json, unwrap=True, part="key", columns_text=self._columns_text(kinds))
+            text = self._columns_text(kinds)
+            self._decoder = JsonValues(
+                plain, json, unwrap=True, part="key", columns_text=text, prepared=self._as_documents
+            )
         if kinds and self.format in ("string", "raw"):
             column = JsonValues.types_of(f"{quoted(self.names[0])} {kinds[self.names[0]]}")
             self._types |= {f.name: f.type for f in column}
@@ -106,12 +109,16 @@ class Keys:
             bad.add_all(np.flatnonzero(~there).tolist(), "key", "the record has no key")
             rows = rows[there]
             keys, headers = keys.filter(pa.array(there)), None if headers is None else headers.filter(pa.array(there))
-        if self.format == "json" and len(self.names) == 1:
-            keys = _as_objects(keys, self.names[0])
+        if self.format == "json":
+            keys = self._as_documents(keys)
         part = self._decoder.decode(keys, headers, topic)
         wrong = part.bad.placed(rows)
         bad += Bad(wrong.rows, ["key"] * len(wrong.rows), [f"key: {e}" for e in wrong.errors], wrong.schema_ids)
         return self._typed(total, part.columns, rows[part.rows], bad)
+
+    def _as_documents(self, keys: pa.Array) -> pa.Array:
+        """JSON keys as objects; one column may come as a plain value."""
+        return _as_objects(keys, self.names[0]) if len(self.names) == 1 else keys
 
     def _typed(self, total: int, table: pa.Table, rows: np.ndarray, bad: Bad) -> Part:
         if table.column_names == ["value"] and len(self.names) == 1:

@@ -362,6 +362,10 @@ class Decoder(Protocol):
         """Give back what was opened."""
 
 
+Sample = Callable[[str], pa.RecordBatch]
+"""The first records of a topic in this run, as a RAW batch: the same whichever task asks first."""
+
+
 DecoderFunction = Callable[[pa.RecordBatch], pa.Table]
 """A person's own decoder: RAW batch in; a table with one row per record, in order, out. A boolean column `_bad`, or a
 text column `_error` that is not NULL, marks records that it could not decode."""
@@ -388,6 +392,8 @@ class PartitionState:
     average_bytes: float | None = None
     average_millis: float | None = None
     newest_ms: int | None = None  # largest timestamp read so far
+    last_ms: int | None = None  # timestamp of the last record before `next`
+    ends_ms: int | None = None  # when the end that `lag` counts from was looked at
     lag: int | None = None  # records behind the end when the run was planned
     missing_since_ms: int | None = None
 

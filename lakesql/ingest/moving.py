@@ -41,9 +41,8 @@ def move(con: duckdb.DuckDBPyConnection, job: Job, wanted: Wanted, *, dry_run: b
     with front.assemble(con, job) as parts:
         topics = {t.name: t for t in parts.client.topics()}
         chosen = tuple(parts.select(job, tuple(topics.values())))
-        places = _places(job, wanted, topics, chosen)
-        offsets = _offsets(parts.client, job, places)
-        return _moved(parts, job, _ids(topics.values(), chosen), offsets, dry_run, now_ms, "Offsets set by hand")
+        asked = offsets(parts.client, job, places(job, wanted, topics, chosen))
+        return _moved(parts, job, _ids(topics.values(), chosen), asked, dry_run, now_ms, "Offsets set by hand")
 
 
 def bring(con: duckdb.DuckDBPyConnection, job: Job, state: State, *, dry_run: bool, now_ms: int, note: str) -> pa.Table:
@@ -88,9 +87,10 @@ def _ids(topics: Iterable[Topic], chosen: Collection[str]) -> dict[str, str | No
 # ---------------------------------------------------------------- what is wanted
 
 
-def _places(
+def places(
     job: Job, wanted: Wanted, topics: Mapping[str, Topic], chosen: Sequence[str]
 ) -> dict[TopicPartition, tuple[str, str | None]]:
+    """The place of each partition that is named. SQLError for what the ingestion does not read."""
     found: dict[TopicPartition, tuple[str, str | None]] = {}
     for name, given in wanted.items():
         topic = _topic(job, name, topics, chosen)
@@ -113,7 +113,7 @@ def _topic(job: Job, name: str, topics: Mapping[str, Topic], chosen: Sequence[st
         if len(chosen) != 1:
             raise SQLError(
                 f"ingestion {job.name} reads {len(chosen)} topics ({', '.join(sorted(chosen)[:5]) or 'none'}); say which: "
-                "SET OFFSETS (topic 'name', ...)."
+                "(topic 'name', ...)."
             )
         return topics[chosen[0]]
     if name not in chosen:
@@ -128,14 +128,15 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0] if numbers else "none")
 
 
-def _offsets(
-    client: Client, job: Job, places: Mapping[TopicPartition, tuple[str, str | None]]
+def offsets(
+    client: Client, job: Job, given: Mapping[TopicPartition, tuple[str, str | None]]
 ) -> dict[TopicPartition, int]:
-    bounds = client.bounds(tuple(places), job.isolation)
-    times = {at: milliseconds(str(value)) for at, (kind, value) in places.items() if kind == "timestamp"}
+    """The offsets of places. SQLError for one that the partition does not have, IngestError from the brokers."""
+    bounds = client.bounds(tuple(given), job.isolation)
+    times = {at: milliseconds(str(value)) for at, (kind, value) in given.items() if kind == "timestamp"}
     at_times = client.offsets_at(times) if times else {}
     found = {}
-    for at, (kind, value) in places.items():
+    for at, (kind, value) in given.items():
         has = bounds.get(at, Bounds(error="no answer"))
         if has.error is not None:
             raise _unknown(at, has)
@@ -232,7 +233,8 @@ def _state(before: PartitionState | None, one: _Move) -> PartitionState:
     return replace(
         before, next=one.after, low=one.after, topic_id=one.topic_id or before.topic_id, leader_epoch=None, records=0,
         bytes=0, quarantined=0, deletes=0, gap=None,
-        skipped=max(0, one.after - before.next), lag=None, missing_since_ms=None,
+        skipped=max(0, one.after - before.next), lag=None, last_ms=None, ends_ms=None,
+        missing_since_ms=None,
     )  # fmt: skip
 
 

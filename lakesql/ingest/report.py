@@ -202,23 +202,24 @@ def _partition_line(one: PartitionReport) -> str:
 # ---------------------------------------------------------------- is an hour complete?
 
 
-def complete_until(partitions: Mapping[TopicPartition, PartitionState], at_ms: int) -> dict[str, int | None]:
-    """For each topic the time before which nothing is unread any more, as far as timestamps of a partition rise (C18).
-
-    at_ms is when the ends were looked at. A partition without lag is complete until then; one with lag until the newest
-    timestamp that was read of it; when nothing was read of it yet, the topic is complete until no time: None. Partitions
-    that vanished have nothing more to give.
+def complete_until(partitions: Mapping[TopicPartition, PartitionState]) -> dict[str, int | None]:
+    """For each topic the time before which nothing is unread any more, as far as timestamps of a partition rise (C18): that
+    of its slowest partition; None, when one of them does not say any. Partitions that vanished have nothing more to give.
     """
     found: dict[str, int | None] = {}
     for at, one in partitions.items():
-        if one.missing_since_ms is not None:
-            continue
-        until = at_ms if not one.lag else one.newest_ms
-        if at.topic in found:
-            known = found[at.topic]
-            until = None if known is None or until is None else min(known, until)
-        found[at.topic] = until
+        if one.missing_since_ms is None:
+            until = read_until(one)
+            known = found.get(at.topic, until)
+            found[at.topic] = None if known is None or until is None else min(known, until)
     return found
+
+
+def read_until(one: PartitionState) -> int | None:
+    """The same of one partition. One that was read to its end is complete until that end was looked at; of another one, cut by
+    a limit or a failure, the last record that was read says it. A larger timestamp before that one says nothing. None:
+    nothing was read of it, or its offset was set by hand."""
+    return one.ends_ms if one.lag == 0 and one.ends_ms is not None else one.last_ms
 
 
 def complete_lines(until: Mapping[str, int | None]) -> Iterator[str]:

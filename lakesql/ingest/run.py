@@ -36,6 +36,7 @@ from lakesql.ingest.model import (
     PartitionReport,
     Plan,
     Report,
+    Sample,
     Sink,
     State,
     Task,
@@ -45,6 +46,7 @@ from lakesql.ingest.model import (
 from lakesql.ingest.partition_event import facts_of
 from lakesql.ingest.progress import Progress, Silent
 from lakesql.ingest.retries import Retries
+from lakesql.ingest.sampling import Sampling
 from lakesql.ingest.signals import terminable
 from lakesql.ingest.tally import sla_ms
 from lakesql.ingest.tasks import Limiter, Shared, TaskRun
@@ -68,6 +70,7 @@ class Parts:
     decoder   a new decoder for a task, for the topics of one target
     limiter   a new limit for a pass of a task
     closing   what else is given back at the end
+    sampled   is told, before decoders are made, how the first records of a topic are had
     """
 
     client: Client
@@ -78,6 +81,7 @@ class Parts:
     limiter: Callable[[], Limiter]
     closing: Callable[[], None] = lambda: None
     lock: Callable[[Job], AbstractContextManager[tuple[str, ...]]] = job_lock
+    sampled: Callable[[Sample], None] = lambda _: None
 
     def __enter__(self) -> "Parts":
         return self
@@ -169,7 +173,7 @@ class _Run:
         of = self._dataset_of(plan)
         for one in plan.ranges:
             dataset = of[one.topic]
-            track = dataset.tracks[one.at] = Track(one, dataset.before.partitions.get(one.at))
+            track = dataset.tracks[one.at] = Track(one, dataset.before.partitions.get(one.at), self.now_ms)
             if one.error:
                 track.stop = f"error: {one.error}"
             elif one.low >= one.high:
@@ -197,6 +201,7 @@ class _Run:
     def _read(self, plan: Plan) -> None:
         """All tasks, the heaviest first, in as many threads as the job has workers; commits within when asked for."""
         gate, of = Gate(), self._dataset_of(plan)
+        self.parts.sampled(Sampling(self.parts.client, self.job, plan, self.stop))
         shared = Shared(self.job, self.parts.client, self.parts.decoder, self.parts.limiter, of, gate, self.stop,
                         self.timing, self.progress)  # fmt: skip
         runs = [self._task(task, shared) for task in sorted(plan.tasks, key=lambda task: (-task.weight, task.number))]

@@ -307,7 +307,7 @@ HUDI = (
     _list("lakesql.partition.by", "columns, ...", None,
         "Partition columns of a new table.", "hoodie.datasource.write.partitionpath.field"),
     _text("lakesql.select", "SQL over `kafka`", None,
-        "Columns to write; default: all decoded ones. Files hold these always."),
+        "Rows and columns to write; default: all decoded ones."),
     _text("lakesql.spool.dir", "folder", None,
         "Where rows wait for the commit; default: the folder for temporary files."),
     _flag("hoodie.streamer.source.kafka.append.offsets", "false",

@@ -29,6 +29,8 @@ from filelock import FileLock, Timeout
 
 from lakesql.errors import LastingError
 
+SPOOL_DIR = "lakesql.spool.dir"
+"""The setting that names the folder of the spools."""
 _PREFIX = "lakesql-spool-"
 _LOCK = ".lock"
 _RUN_ROWS = 200

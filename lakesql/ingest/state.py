@@ -31,6 +31,8 @@ _CHECKPOINT = re.compile(r"(?P<topic>[^,]+)(?P<offsets>(?:,\d+:\d+)+)", re.ASCII
 _DEFAULTS = {f.name: f.default for f in fields(PartitionState) if f.default is not MISSING}
 _NUMBERS = {"next", "low", "leader_epoch", "records", "bytes", "quarantined", "deletes", "lost", "skipped"} | {
     "newest_ms",
+    "last_ms",
+    "ends_ms",
     "lag",
     "missing_since_ms",
 }

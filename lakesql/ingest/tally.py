@@ -1,4 +1,4 @@
-"""Numbers of a batch per topic partition: rows, bytes, newest timestamp, first and last offset. Pure, by columns.
+"""Numbers of a batch per topic partition: rows, bytes, timestamps, first and last offset. Pure, by columns.
 
 A batch from the client and the three tables of a decoder have the same Kafka columns, so one function counts them all.
 """
@@ -18,8 +18,8 @@ _Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a batch has of one partition. `ordered`: its offsets rise strictly within the batch; `late`: records older
-    than was asked for."""
+    """What a batch has of one partition. `ordered`: its offsets rise strictly within the batch. `newest_ms`, `oldest_ms`,
+    `last_ms`: the largest and smallest timestamp, and that of its last record; `late`: records older than was asked for."""
 
     at: TopicPartition
     rows: int
@@ -28,6 +28,7 @@ class Tally:
     last: int
     ordered: bool
     newest_ms: int | None
+    last_ms: int | None
     oldest_ms: int | None = None
     late: int = 0
 
@@ -68,6 +69,7 @@ def tally(batch: pa.RecordBatch, late_before_ms: float | None = None) -> list[Ta
     rising[groups.starts] = True
     ends = np.append(groups.starts[1:], len(offsets)) - 1
     bytes_ = np.add.reduceat(sizes[groups.order], groups.starts)
+    last = times[groups.order][ends]
     newest = np.maximum.reduceat(times[groups.order], groups.starts)
     ordered = np.logical_and.reduceat(rising, groups.starts)
     return [
@@ -79,6 +81,7 @@ def tally(batch: pa.RecordBatch, late_before_ms: float | None = None) -> list[Ta
             int(offsets[ends[i]]),
             bool(ordered[i]),
             int(newest[i]) if newest[i] >= 0 else None,
+            int(last[i]) if last[i] >= 0 else None,
             int(early[i]) if early[i] < _NO_TIME else None,
             int(late[i]),
         )

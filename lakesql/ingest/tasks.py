@@ -294,7 +294,7 @@ class TaskRun:
                      decode_s * share, convert_s * share, late)
             )  # fmt: skip
             for one in found[at]:
-                track.seen(one.newest_ms, one.oldest_ms)
+                track.seen(one.newest_ms, one.last_ms, one.oldest_ms)
             if read or at in group.ahead:
                 self._shared.progress.moved(at, track.next, read, size)
         self._count(mine, found, sum(deletes.values()), bad, spent)

@@ -4,7 +4,8 @@ The key of a tombstone is its decoded key columns, as far as the rows have colum
 Kafka key. Within a batch the last record of a key by topic, partition and offset wins: rows before a tombstone do not
 count, and a tombstone with a row behind it is written before the rows, so it removes only what is stored. An ordering
 field is not asked: a delete by tombstone is one without a time (hudi-format 5.3), and whatever comes after it may stay.
-Tombstones go through AS SELECT as rows with NULL in every column that is not of the key.
+Tombstones go through AS SELECT as rows with NULL in every column that is not of the key. One of which AS SELECT makes no
+row with the whole record key means nothing for the table: it deletes nothing and voids nothing (`meant`).
 """
 
 from collections.abc import Mapping
@@ -20,8 +21,8 @@ Connection = duckdb.DuckDBPyConnection
 Columns = Mapping[str, str]
 """Names to DuckDB types."""
 
-LAST, GONE, FOUND = "__lakesql_last", "__lakesql_gone", "__lakesql_found"
-TABLES = (LAST, *(f"{name}_{n}" for name in (GONE, FOUND) for n in (0, 1)))
+LAST, GONE, FOUND, MEANT = "__lakesql_last", "__lakesql_gone", "__lakesql_found", "__lakesql_meant"
+TABLES = (LAST, MEANT, *(f"{name}_{n}" for name in (GONE, FOUND) for n in (0, 1)))
 """TEMP tables that are made here."""
 
 _KAFKA = frozenset(KAFKA.names)
@@ -50,6 +51,48 @@ def unsaid(table: TableState, tomb_columns: Columns) -> str | None:
         f"their record key is NULL, since nothing says that the Kafka key holds {', '.join(lack)} (set lakesql.key.format "
         "and lakesql.key.columns, then read them again)"
     )
+
+
+def together(columns: Columns, tombs: str) -> str:
+    """SQL of tombstones as rows of the relation `kafka`, which has these columns."""
+    return f"{_nulls(columns)} UNION ALL BY NAME SELECT * FROM {tombs}"
+
+
+def meant(con: Connection, table: TableState, select: str, tombs: str, notes: list[str]) -> str:
+    """The relation of those tombstones that mean something for the table: AS SELECT over one of them makes a row with the
+    whole record key. The relation `kafka` has them all (`together`).
+
+    A query that cannot be asked about one record at a time (a PIVOT) counts as one that makes the keys of all.
+    """
+    keys = table.config.record_key_fields
+    own = con.execute("DESCRIBE SELECT * FROM kafka").fetchall()
+    there = {row[0] for row in con.execute(f"DESCRIBE SELECT * FROM {tombs}").fetchall()}
+    one = ", ".join(f"CAST({'t.' + quote(n) if n in there else 'NULL'} AS {kind}) AS {quote(n)}" for n, kind, *_ in own)
+    keyed = (f"TRY_CAST({quote(k)} AS {duckdb_type(table.schema.field(k).type, k)}) IS NOT NULL" for k in keys)
+    made = f"SELECT 1 FROM (WITH kafka AS (SELECT {one}) SELECT * FROM ({select}\n)) WHERE "
+    try:
+        given = {str(row[0]).lower() for row in con.execute(f"DESCRIBE SELECT * FROM ({select}\n)").fetchall()}
+        lack = [k for k in keys if k.lower() not in given]
+        made += "false" if lack else " AND ".join(keyed)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {MEANT} AS SELECT * FROM {tombs} t WHERE EXISTS ({made})").fetchall()
+    except duckdb.Error:  # it is run over all of them next, where a fault of the query is told
+        return tombs
+    skipped = con.execute(f"SELECT (SELECT count(*) FROM {tombs}) - (SELECT count(*) FROM {MEANT})").fetchall()[0][0]
+    if skipped:
+        why = (
+            f"they do not say the record key column {lack[0]}"
+            if lack
+            else f"AS SELECT makes no row with the record key ({', '.join(keys)}) of them (the key format says which "
+            "columns the Kafka key has; decode(_key) is its text)"
+        )
+        notes.append(f"{skipped} tombstones were skipped: {why}. They delete nothing.")
+    return MEANT
+
+
+def _nulls(columns: Columns) -> str:
+    """SQL of no rows with these columns."""
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns.items())
+    return f"SELECT {nulls} WHERE false"
 
 
 def settle(con: Connection, rows: str, columns: Columns, tombs: str, tomb_columns: Columns) -> tuple[str, int]:
@@ -85,9 +128,8 @@ def _same(column: str, kind: str | None, tomb_kind: str) -> str:
 
 def as_rows(columns: Columns, later: bool) -> str:
     """SQL of the tombstones in LAST as rows of the relation `kafka`, which has these columns."""
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns.items())
     own = f"SELECT * EXCLUDE (place, later) FROM {LAST} WHERE later = {later} ORDER BY place"
-    return f"SELECT {nulls} WHERE false UNION ALL BY NAME ({own})"
+    return f"{_nulls(columns)} UNION ALL BY NAME ({own})"
 
 
 def deletes_sql(con: Connection, table: TableState, selected: str, number: int, notes: list[str]) -> str | None:

@@ -40,6 +40,7 @@ class Fate:
 class Track:
     """One partition of a run.
 
+    ends_ms      when range.high was looked at
     base, next   offsets where the open load begins and where reading goes on
     held, kept   records of the open load, and of the commits before it in this run
     stop         '' while there is something to read; then as PartitionReport.stop
@@ -47,12 +48,14 @@ class Track:
 
     range: Range
     before: PartitionState | None
+    ends_ms: int | None = None
     task: int | None = None
     base: int = 0
     next: int = 0
     epoch: int | None = None
     newest_ms: int | None = None
     oldest_ms: int | None = None  # of this run
+    last_ms: int | None = None
     held: Fate = field(default_factory=Fate)
     kept: Fate = field(default_factory=Fate)
     example: str = ""  # the first bad record
@@ -62,13 +65,16 @@ class Track:
     stop: str = ""
     failure: Exception | None = None
     stored: bool = False  # a commit of this run has it
-    _newest: int | None = None  # as of the newest commit, as is _epoch
+    _newest: int | None = None  # as of the newest commit, as are _last and _epoch
+    _last: int | None = None
     _epoch: int | None = None
 
     def __post_init__(self) -> None:
         self.base = self.next = self.range.low
         self.epoch = self._epoch = self.range.leader_epoch
         self.newest_ms = self._newest = self.before.newest_ms if self.before else None
+        went_on = self.before is not None and self.before.next == self.range.low
+        self.last_ms = self._last = self.before.last_ms if self.before and went_on else None
         self.gaps = (self.range.gap,) if self.range.gap else ()
 
     @property
@@ -97,7 +103,9 @@ class Track:
             self.base = to
         self.next, self.epoch = to, None
 
-    def seen(self, newest_ms: int | None, oldest_ms: int | None = None) -> None:
+    def seen(self, newest_ms: int | None, last_ms: int | None, oldest_ms: int | None) -> None:
+        """The largest timestamp of records that were read, that of the last one of them, and the smallest."""
+        self.last_ms = last_ms
         if oldest_ms is not None and (self.oldest_ms is None or oldest_ms < self.oldest_ms):
             self.oldest_ms = oldest_ms
         if newest_ms is not None and (self.newest_ms is None or newest_ms > self.newest_ms):
@@ -105,7 +113,8 @@ class Track:
 
     def back(self) -> None:
         """Nothing of the open load counts; reading starts at its beginning again."""
-        self.next, self.held, self.newest_ms, self.epoch = self.base, Fate(), self._newest, self._epoch
+        self.next, self.held, self.epoch = self.base, Fate(), self._epoch
+        self.newest_ms, self.last_ms = self._newest, self._last
         self.gaps = (self.range.gap,) if self.range.gap and not self.stored else ()
         if not self.failed:
             self.stop = ""
@@ -117,7 +126,7 @@ class Track:
         """What the open load held is stored."""
         self.kept = self.kept.plus(self.held)
         self.lost += lost(self.gaps)
-        self.base, self._newest, self._epoch = self.next, self.newest_ms, self.epoch
+        self.base, self._newest, self._last, self._epoch = self.next, self.newest_ms, self.last_ms, self.epoch
         self.gone = joined((*self.gone, *self.gaps))
         self.held, self.gaps, self.stored = Fate(), (), True
 
@@ -157,6 +166,8 @@ class Track:
             average_bytes=averages[0],
             average_millis=averages[1],
             newest_ms=self.newest_ms,
+            last_ms=self.last_ms,
+            ends_ms=self.ends_ms,
             lag=max(self.range.high - self.next, 0),
         )
 

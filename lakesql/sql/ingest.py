@@ -13,12 +13,14 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import LakeError, SQLError, TableError
-from lakesql.ingest import definitions, front, moving, tables
+from lakesql.ingest import definitions, front, moving, replay, tables
 from lakesql.ingest.definitions import Definition
 from lakesql.ingest.front import Work
 from lakesql.ingest.metrics import Metrics
 from lakesql.ingest.model import Plan, Report
+from lakesql.ingest.moving import Wanted
 from lakesql.ingest.progress import Progress
+from lakesql.ingest.replay import Replay
 from lakesql.ingest.secrets import hidden, masked
 from lakesql.sql import views
 from lakesql.sql.cursor import string_value
@@ -31,6 +33,8 @@ from lakesql.sql.nodes import (
     ExplainIngest,
     Ingest,
     Option,
+    Places,
+    ReplayIngestion,
     RunIngestion,
     SetOffsets,
     ShowIngestion,
@@ -57,12 +61,26 @@ def run_ingestion(session: Session, statement: RunIngestion) -> pa.Table:
     return run(session, _changed(session, statement))
 
 
+def replay_ingestion(session: Session, statement: ReplayIngestion) -> pa.Table:
+    """Read an old range again into the table of a named ingestion; its offsets stay."""
+    asked = _asked(session, statement)
+    return run(session, _changed(session, statement), asked)
+
+
+def _asked(session: Session, statement: ReplayIngestion) -> Replay:
+    end = None if statement.end is None else _wanted(session, statement.end)
+    return Replay(_wanted(session, statement.begin), end)
+
+
 def explain(session: Session, statement: ExplainIngest) -> pa.Table:
     """The plan of a run; no record is read and nothing is written."""
     inner = statement.statement
     definition = _definition(session, inner, None) if isinstance(inner, Ingest) else _changed(session, inner)
     with hidden(definition.options):
         work = work_of(session, definition)
+        if isinstance(inner, ReplayIngestion):
+            with session.instance.cursor() as con:
+                return tables.plan(replay.plan(con, work, _asked(session, inner)), work.remarks)
         return tables.plan(plan_of(session, work), work.remarks)
 
 
@@ -99,13 +117,17 @@ def alter(session: Session, statement: AlterIngestion) -> str:
 def set_offsets(session: Session, statement: SetOffsets) -> pa.Table:
     """Let an ingestion go on elsewhere: a commit without rows. Before and after, and what that skips or repeats."""
     definition = definitions.require(session.warehouse, statement.ingestion)
-    wanted = {
-        topic: {p.partition: (p.kind, None if p.value is None else _value(session, p.value)) for p in places}
-        for topic, places in statement.places
-    }
+    wanted = _wanted(session, statement.places)
     with hidden(definition.options), session.instance.cursor() as con:
         work = work_of(session, definition)
         return moving.move(con, work.job, wanted, dry_run=False, now_ms=session.clock())
+
+
+def _wanted(session: Session, places: Places) -> Wanted:
+    return {
+        topic: {p.partition: (p.kind, None if p.value is None else _value(session, p.value)) for p in of}
+        for topic, of in places
+    }
 
 
 def drop(session: Session, statement: DropIngestion) -> str:
@@ -137,22 +159,31 @@ def show(session: Session, statement: ShowIngestion) -> str:
 # ---------------------------------------------------------------- running
 
 
-def run(session: Session, definition: Definition) -> pa.Table:
-    """Run a definition; the report as a table. Raised is what hindered it, when it stored nothing."""
+def run(session: Session, definition: Definition, asked: Replay | None = None) -> pa.Table:
+    """Run a definition, or replay what is asked of it; the report as a table. Raised is what hindered it, when it stored nothing."""
     with hidden(definition.options):
         work = work_of(session, definition)
         with session.progress() as progress:
-            report = run_work(session, work, progress)
+            report = run_work(session, work, progress, asked=asked)
         if report.failures and not any(c.commit for c in report.committed.values()):
             raise report.failures[0]
     return tables.report(report)
 
 
-def run_work(session: Session, work: Work, progress: Progress | None = None, metrics: Metrics | None = None) -> Report:
+def run_work(
+    session: Session,
+    work: Work,
+    progress: Progress | None = None,
+    metrics: Metrics | None = None,
+    asked: Replay | None = None,
+) -> Report:
     """Run a job on this connection's tables; also what it leaves: views of new tables, the last result."""
     session.instance.release(session.owner)
     with session.instance.cursor() as con:
-        report = front.run(con, work, progress, metrics)
+        if asked is not None:
+            report = replay.run(con, work, asked, progress, metrics)
+        else:
+            report = front.run(con, work, progress, metrics)
     _show_tables(session, report)
     session.last_result = result_of(report)
     return report
@@ -287,7 +318,7 @@ def _check_properties(definition: Definition) -> None:
     )
 
 
-def _changed(session: Session, statement: RunIngestion) -> Definition:
+def _changed(session: Session, statement: RunIngestion | ReplayIngestion) -> Definition:
     found = definitions.require(session.warehouse, statement.ingestion)
     given = _values(session, statement.options)
     _require_same_name(given, statement.ingestion)

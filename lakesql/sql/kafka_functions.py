@@ -14,6 +14,7 @@
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -27,6 +28,7 @@ from lakesql.ingest.decode import decoder_factory
 from lakesql.ingest.front import TOPIC, resolved
 from lakesql.ingest.model import Bounds, Client, Job, State, Target, TopicPartition
 from lakesql.ingest.moving import milliseconds
+from lakesql.ingest.report import read_until
 from lakesql.ingest.secrets import hidden
 from lakesql.ingest.setting_values import patterns
 from lakesql.ingest.settings import job_of
@@ -42,7 +44,7 @@ LAG = pa.schema(
     [
         ("ingestion", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("next", pa.int64()),
         ("earliest", pa.int64()), ("latest", pa.int64()), ("lag", pa.int64()), ("lost", pa.int64()),
-        ("live", pa.bool_()), ("stored_at", pa.string()), ("error", pa.string()),
+        ("live", pa.bool_()), ("stored_at", pa.string()), ("error", pa.string()), ("complete_until", pa.string()),
     ]
 )  # fmt: skip
 
@@ -92,7 +94,8 @@ def _lag(instance: Instance, table: str, arguments: Arguments, transaction: int)
             rows += _as_planned(state)
             continue
         with _opened(given) as job, closing(_client(job)) as client:
-            rows += _live(state, client.bounds(tuple(state.partitions), job.isolation))
+            asked_ms = time.time_ns() // 1_000_000  # a record that comes while they are asked is of later
+            rows += _live(state, client.bounds(tuple(state.partitions), job.isolation), asked_ms)
     return table_sql(pa.Table.from_pylist(rows, schema=LAG))
 
 
@@ -147,21 +150,24 @@ def _settings_of(storage: Storage, ingestion: str) -> Mapping[str, str] | None:
     return None if found is None else found.options
 
 
-def _live(state: State, bounds: Mapping[TopicPartition, Bounds]) -> Iterator[dict[str, object]]:
+def _live(state: State, bounds: Mapping[TopicPartition, Bounds], asked_ms: int) -> Iterator[dict[str, object]]:
     for at, one in sorted(state.partitions.items()):
         has = bounds.get(at, Bounds(error="the brokers do not have it"))
         known = has.error is None
         lost = max(0, has.earliest - one.next) if known else None
+        lag = max(0, has.latest - max(one.next, has.earliest)) if known else None
         yield {
             **_row(state, at), "earliest": has.earliest if known else None, "latest": has.latest if known else None,
-            "lag": max(0, has.latest - max(one.next, has.earliest)) if known else None, "lost": lost, "live": True,
-            "error": has.error,
+            "lag": lag, "lost": lost, "live": True, "error": has.error,
+            "complete_until": tables.time_text(asked_ms if lag == 0 else read_until(one)),
         }  # fmt: skip
 
 
 def _as_planned(state: State) -> Iterator[dict[str, object]]:
     for at, one in sorted(state.partitions.items()):
-        yield {**_row(state, at), "lag": one.lag, "live": False}
+        yield {
+            **_row(state, at), "lag": one.lag, "live": False, "complete_until": tables.time_text(read_until(one)),
+        }  # fmt: skip
 
 
 def _row(state: State, at: TopicPartition) -> dict[str, object]:

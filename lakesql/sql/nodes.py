@@ -284,6 +284,20 @@ class SetOffsets:
     """By topic; the topic '' is the only one that the ingestion has."""
 
 
+Places = tuple[tuple[str, tuple[Place, ...]], ...]
+"""By topic; the topic '' is the only one that the ingestion has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayIngestion:
+    """REPLAY INGESTION name FROM place [TO place] [WITH (options)]"""
+
+    ingestion: str
+    begin: Places
+    end: Places | None
+    options: tuple[Option, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class DropIngestion:
     """DROP INGESTION [IF EXISTS] name"""
@@ -294,12 +308,21 @@ class DropIngestion:
 
 @dataclass(frozen=True, slots=True)
 class ExplainIngest:
-    """EXPLAIN INGEST ... | EXPLAIN RUN INGESTION name: the plan, without reading a record."""
+    """EXPLAIN INGEST ... | RUN INGESTION ... | REPLAY INGESTION ...: the plan, without reading a record."""
 
-    statement: Ingest | RunIngestion
+    statement: Ingest | RunIngestion | ReplayIngestion
 
 
-Ingestion = Ingest | CreateIngestion | RunIngestion | ShowIngestion | AlterIngestion | SetOffsets | DropIngestion
+Ingestion = (
+    Ingest
+    | CreateIngestion
+    | RunIngestion
+    | ReplayIngestion
+    | ShowIngestion
+    | AlterIngestion
+    | SetOffsets
+    | DropIngestion
+)
 Change = Merge | Update | Delete | Insert | Truncate
 Show = ShowProperties | ShowTables | ShowColumns
 Statement = (

@@ -22,6 +22,8 @@ from lakesql.sql.nodes import (
     Name,
     Option,
     Place,
+    Places,
+    ReplayIngestion,
     RunIngestion,
     SetOffsets,
     ShowIngestion,
@@ -55,6 +57,8 @@ def explained(cursor: Cursor) -> ExplainIngest | None:
         return None
     if verb == "INGEST":
         return ExplainIngest(ingest(cursor))
+    if verb == "REPLAY":
+        return ExplainIngest(_replay(cursor))
     if verb != "RUN":
         cursor.refuse(f"EXPLAIN of {verb} INGESTION", "EXPLAIN INGEST ... and EXPLAIN RUN INGESTION name show a plan.")
     return ExplainIngest(_run(cursor))
@@ -310,7 +314,7 @@ def _alter(cursor: Cursor) -> AlterIngestion | SetOffsets:
     return SetOffsets(name, places)
 
 
-def _places(cursor: Cursor) -> tuple[tuple[str, tuple[Place, ...]], ...]:
+def _places(cursor: Cursor) -> Places:
     """`([topic 'orders',] 0 = 1200, 1 = earliest, all = timestamp '...' [, topic 'other', ...])`"""
     opening = cursor.peek().start
     cursor.expect("(")
@@ -350,6 +354,11 @@ def _place(cursor: Cursor) -> Place:
         cursor.fail(f"expected TOPIC, the number of a partition, or ALL, found {cursor.shown()}")
     if not cursor.accept("="):
         cursor.expect("=>")
+    return _offset(cursor, partition, token)
+
+
+def _offset(cursor: Cursor, partition: int | None, token: Token) -> Place:
+    """An offset, EARLIEST, LATEST or TIMESTAMP '...'"""
     value = cursor.peek()
     if cursor.accept("EARLIEST"):
         return Place(partition, "earliest", None, token.start)
@@ -378,14 +387,29 @@ def _drop(cursor: Cursor) -> DropIngestion:
     return DropIngestion(name, if_exists)
 
 
-def _replay(cursor: Cursor) -> Ingestion:
-    name = cursor.peek(2).name or "name"
-    cursor.refuse(
-        "REPLAY INGESTION",
-        f"A run reads on from the stored offsets; to read a range again, ALTER INGESTION {name} SET OFFSETS (...) and "
-        f"RUN INGESTION {name}: with a record key that changes nothing but what is newer, without one the rows are there "
-        "twice. kafka_quarantine('table') has the records that could not be decoded.",
-    )
+def _replay(cursor: Cursor) -> ReplayIngestion:
+    """REPLAY INGESTION name FROM place [TO place] [WITH (...)]; a place is one for all partitions, or a list in brackets"""
+    cursor.expect("REPLAY")
+    _noun(cursor)
+    name = _name(cursor)
+    cursor.expect("FROM")
+    if cursor.sees("QUARANTINE"):
+        cursor.refuse(
+            "REPLAY INGESTION ... FROM QUARANTINE",
+            "kafka_quarantine('table') has the records with their offsets; replay from the first of these, if the topic "
+            "still has them, or decode their _value in an INSERT.",
+        )
+    begin, end = _span(cursor), _span(cursor) if cursor.accept("TO") else None
+    options = _options(cursor) if cursor.accept("WITH") else ()
+    cursor.finish()
+    return ReplayIngestion(name, begin, end, options)
+
+
+def _span(cursor: Cursor) -> Places:
+    """The places of a replay."""
+    if cursor.sees("("):
+        return _places(cursor)
+    return (("*", (_offset(cursor, None, cursor.peek()),)),)
 
 
 # ---------------------------------------------------------------- errors

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.kafka import tls
+
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".kafka" / "lib"
 START_S, STOP_S = 90.0, 20.0
@@ -25,14 +27,19 @@ PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},SSL://127.0.0.1:{ssl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},SSL://127.0.0.1:{ssl}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
   user_{user}="{password}";
+listener.name.ssl.ssl.client.auth=required
+listener.name.ssl.ssl.keystore.type=PEM
+listener.name.ssl.ssl.keystore.location={keys}
+listener.name.ssl.ssl.truststore.type=PEM
+listener.name.ssl.ssl.truststore.location={trusted}
 log.dirs={data}
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -65,25 +72,32 @@ def missing() -> str | None:
         return "no java on the path"
     if not any(JARS.glob("kafka_2.13-*.jar")):
         return f"{JARS.relative_to(ROOT)} has no Kafka (make kafka)"
-    return None
+    return tls.missing()
 
 
 class Broker:
     """A running broker; a context manager. `brokers` is its bootstrap list, `log` what it printed.
 
-    The bootstrap list `guarded` wants a login (SASL PLAIN, `USER` and `PASSWORD`).
+    The bootstrap list `guarded` wants a login (SASL PLAIN, `USER` and `PASSWORD`), `encrypted` speaks TLS and wants the
+    certificate of a client that `authority` has signed.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "kafka.log"
-        port, sasl, controller = _free_ports(3)
+        port, sasl, ssl, controller = _free_ports(4)
         self.brokers = f"127.0.0.1:{port}"
         self.guarded = f"127.0.0.1:{sasl}"
+        self.encrypted = f"127.0.0.1:{ssl}"
+        self.authority = tls.Authority(folder / "tls")
+        certificate, key = self.authority.sign("server")
+        keys = folder / "tls" / "server.pem"
+        keys.write_bytes(key.read_bytes() + certificate.read_bytes())
         self._properties = folder / "server.properties"
         data = folder / "data"
-        text = PROPERTIES.format(port=port, sasl=sasl, controller=controller, data=data, user=USER, password=PASSWORD)
+        text = PROPERTIES.format(port=port, sasl=sasl, ssl=ssl, controller=controller, data=data, user=USER,
+                                 password=PASSWORD, keys=keys, trusted=self.authority.certificate)  # fmt: skip
         self._properties.write_text(text)
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from lakesql.errors import IngestError, JobError
+from lakesql.ingest import decode_json
 from lakesql.ingest.decode import decoder_factory
 from lakesql.ingest.model import Decoded, Format
 from tests.kafka.registry import TestRegistry
 from tests.unit.ingest.messages import bad, batch, checked, offsets, rows
+
+EXACT = pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1 has no exact decimals in JSON")
 
 
 @pytest.fixture
@@ -60,12 +64,18 @@ def test_documents_become_rows_of_the_given_columns_in_their_order() -> None:
         ("HUGEINT", {str(2**63): Decimal(2**63)}, ["1.5", '"1"']),
         ("DOUBLE", {"1.5": 1.5, "7": 7.0}, ["1e400", "-1e400", "NaN", "Infinity", '"1.5"', "false"]),
         ("FLOAT", {"0.5": 0.5}, ["1e39", '"x"']),
-        (
+        pytest.param(
             "DECIMAL(38,9)",
             {"12345678901234567890.123456789": Decimal("12345678901234567890.123456789")},
             ['"1"', "1e40"],
+            marks=EXACT,
         ),
-        ("DECIMAL(5,2)", {"1.20": Decimal("1.20"), "1.2e1": Decimal("12.00")}, ["1.239", "1234", '"1.2"']),
+        pytest.param(
+            "DECIMAL(5,2)",
+            {"1.20": Decimal("1.20"), "1.2e1": Decimal("12.00")},
+            ["1.239", "1234", '"1.2"'],
+            marks=EXACT,
+        ),
         ("BOOLEAN", {"true": True, "false": False}, ["1", '"true"', "0.5"]),
         ("VARCHAR", {'"x"': "x", '"\\ud83d\\ude00\\u0000"': "😀\0"}, ["7", "true", "{}", "[1]"]),
         ("DATE", {'"2024-02-29"': datetime.date(2024, 2, 29)}, ['"2023-02-29"', "20240229"]),
@@ -103,6 +113,18 @@ def test_each_type_takes_what_it_can_hold_and_nothing_else(kind: str, good: dict
     assert only(f"a {kind}", *wrong, *good) == ["bad"] * len(wrong) + list(good.values())
 
 
+def test_under_duckdb_1_decimals_are_refused_and_keys_that_come_twice_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_json, "_DUCKDB_1", True)
+    with pytest.raises(JobError, match=r"JSON column a.b: DuckDB .* loses digits. Use DuckDB 2 for DECIMAL\(5,2\)"):
+        decoded("a STRUCT(b DECIMAL(5,2))", {"a": {"b": 1.5}})
+    twice, once = '{"k": 1, "k": 2}', '{"k": 1, "l": 2}'
+    assert only("a MAP(VARCHAR, BIGINT)", twice, once, "null") == ["bad", [("k", 1), ("l", 2)], None]
+    assert only("a MAP(VARCHAR, BIGINT)[]", f"[{once}, {twice}]", f"[{once}, null]", "[]") == [
+        "bad", [[("k", 1), ("l", 2)], None], [],
+    ]  # fmt: skip
+
+
+@EXACT
 def test_lenient_reads_texts_as_numbers_and_anything_as_text_but_rounds_nothing() -> None:
     assert only("a BIGINT", '"7"', "1.0", "1.5", '"1.5"', '"x"', json_lenient="true") == [7, 1, "bad", "bad", "bad"]
     assert only("a DOUBLE", '"1.5"', "2", '"x"', json_lenient="true") == [1.5, 2.0, "bad"]
@@ -124,6 +146,7 @@ def test_what_is_not_one_object_is_bad_at_stage_decode_with_the_reason() -> None
     assert reasons[6][1].startswith("not UTF-8")
 
 
+@EXACT
 def test_a_wrong_value_is_named_with_its_place_its_type_and_what_was_found() -> None:
     found = decoded(
         "id BIGINT, s STRUCT(x INTEGER), n DECIMAL(4,1)", {"s": {"x": "y"}}, '{"n": 1.25}', {"id": "z" * 500}
@@ -153,6 +176,7 @@ def test_unknown_keys_are_ignored_or_kept_as_json() -> None:
     assert [r["rest"] and json.loads(r["rest"]) for r in rows(kept.rows)] == [{"b": {"c": [1]}, "d": None}, None]
 
 
+@EXACT
 def test_columns_of_the_target_are_the_types_and_hudis_own_are_left_out() -> None:
     hint = pa.schema(
         [

@@ -201,3 +201,10 @@ def test_records_that_are_no_envelope_and_wrong_settings_are_refused(server: Tes
         decoded(debezium_connector="access")
     with pytest.raises(JobError, match="have no envelope"):
         decoder_factory(Format("raw", options={"lakesql.envelope": "debezium"}))
+
+
+def test_flat_records_of_dms_go_on_into_a_table_that_is_there() -> None:
+    hint = pa.schema([("Op", pa.string()), ("id", pa.int64())])
+    found = decoder_factory(Format("json", options={"lakesql.envelope": "dms"}), hint)()
+    given = batch([{"Op": "U", "id": 1}, {"Op": "D", "id": 2}])
+    assert rows(checked(found.decode(given), given).rows) == [{"Op": "U", "id": 1}, {"Op": "D", "id": 2}]

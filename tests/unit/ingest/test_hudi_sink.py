@@ -6,6 +6,7 @@ import sys
 import threading
 from dataclasses import replace
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -430,6 +431,32 @@ def test_tombstones_without_a_key_format_void_no_row_of_their_own_commit_either(
     )
 
 
+BY_KEY = "coalesce(id, TRY_CAST(decode(_key) AS BIGINT)) AS id, v FROM kafka"
+
+
+@pytest.mark.parametrize(
+    ("select", "left", "skipped"),
+    [
+        ("SELECT id, v FROM kafka", [1, 2, 3, 9], 3),  # the key is in the value alone
+        (f"SELECT {BY_KEY} WHERE v IS NOT NULL", [1, 2, 3, 9], 3),
+        (f"SELECT {BY_KEY} WHERE decode(_key) <> '2'", [3], 1),
+        ("SELECT coalesce(k.id, n.id) AS id, v FROM kafka k LEFT JOIN names n ON n.name = decode(_key)", [1, 3, 9], 2),
+        (f"WITH n AS (SELECT {BY_KEY}) FROM n -- and no more", [3], 0),
+        ("SELECT TRY_CAST(decode(_key) AS BIGINT) AS id, max(v) AS v FROM kafka GROUP BY _key", [3], 0),
+    ],
+)
+def test_tombstone_of_which_the_select_makes_no_key_deletes_and_voids_nothing(tmp_path, select, left, skipped):
+    path = tmp_path / "t"
+    topics = {ONE: [record(9, 9)]}
+    run(sink(path), topics)
+    topics[ONE] += [record(1, 10), record(2, 20), record(3, 30), ("1", None), ("2", None), ("9", None)]
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE names AS SELECT 2 AS id, '2' AS name")
+        done = run(HudiSink(con, job(path, select=select), str(path)), topics, key=None)
+    assert [row[0] for row in rows_of(path)] == left
+    assert (f"{skipped} tombstones were skipped: AS SELECT makes no row" in said(done)) == (skipped > 0)
+
+
 def test_tombstone_that_does_not_say_its_key_is_skipped_and_said(tmp_path):
     path = tmp_path / "t"
     topics = {ONE: [record(1, 10)]}
@@ -713,6 +740,21 @@ def test_replay_writes_rows_again_and_moves_nothing(tmp_path):
     assert load_.commit(State("orders")).inserted == 1
     assert rows_of(path) == [(1, 10), (2, 20)]
     assert next_of(target) == {"o:0": 2}
+
+
+def test_replay_beside_a_run_that_moves_the_offsets_writes_nothing(tmp_path):
+    path = tmp_path / "t"
+    topics = {ONE: [record(1, 10)]}
+    run(sink(path), topics)
+    load_ = sink(path).replay("again")
+    (unit,) = units(topics, State("orders"))
+    load_.take(unit, decoded("o", 0, [(0, *topics[ONE][0])]))
+    topics[ONE] += [record(1, 11)]
+    run(sink(path), topics)
+    with pytest.raises(IngestConflict, match="was faster"):
+        load_.commit(State("orders"))
+    load_.discard()
+    assert rows_of(path) == [(1, 11)]
 
 
 def test_replay_is_refused_where_it_would_double_rows(tmp_path):

@@ -17,6 +17,7 @@ from lakesql.sql.nodes import (
     Option,
     Passed,
     Place,
+    ReplayIngestion,
     RunIngestion,
     SetOffsets,
     ShowIngestion,
@@ -198,6 +199,12 @@ MALFORMED = [
     ("DROP INGESTION a, b", "unexpected ','"),
     ("ALTER INGESTION a", "expected SET, found the end"),
     ("ALTER INGESTION a SET OFFSET (0 = 1)", "did you mean OFFSETS?"),
+    ("REPLAY INGESTION a", "expected FROM"),
+    ("REPLAY INGESTION a FROM", "expected an offset, EARLIEST, LATEST or TIMESTAMP"),
+    ("REPLAY INGESTION a FROM ()", "say where to go on"),
+    ("REPLAY INGESTION a FROM erliest", "did you mean EARLIEST?"),
+    ("REPLAY INGESTION a FROM 5 TO", "expected an offset"),
+    ("REPLAY INGESTION a FROM 5 UNTIL 7", "unexpected 'UNTIL'"),
     ("ALTER INGESTION a SET OFFSETS ()", "say where to go on"),
     ("ALTER INGESTION a SET OFFSETS (topic 'x')", "say where to go on"),
     ("ALTER INGESTION a SET OFFSETS (0 = 1, topic 'x', 1 = 2)", "name the topic before its first partition"),
@@ -212,6 +219,18 @@ MALFORMED = [
 ]
 
 
+def test_a_replay_says_from_where_to_where():
+    sql = "REPLAY INGESTION o FROM timestamp '2026-01-01' TO (topic 'a', 0 = 7, all = latest) WITH (a.b = 1)"
+    assert parsed(sql) == ReplayIngestion(
+        "o",
+        (("*", (Place(None, "timestamp", Text("'2026-01-01'", 34), 24),)),),
+        (("a", (Place(0, "offset", Text("7", 66), 62), Place(None, "latest", None, 69))),),
+        options(("a.b", "1"), sql=sql),
+    )
+    assert parsed("REPLAY INGESTION o FROM 12").end is None
+    assert isinstance(parsed("EXPLAIN REPLAY INGESTION o FROM earliest").statement, ReplayIngestion)
+
+
 @pytest.mark.parametrize(("sql", "text"), MALFORMED)
 def test_malformed_statements_say_what_was_expected_and_where(sql, text):
     with pytest.raises(SQLError) as caught:
@@ -223,11 +242,7 @@ def test_malformed_statements_say_what_was_expected_and_where(sql, text):
 @pytest.mark.parametrize(
     ("sql", "text"),
     [
-        ("REPLAY INGESTION o FROM QUARANTINE", "ALTER INGESTION o SET OFFSETS"),
-        (
-            "REPLAY INGESTION o FROM TIMESTAMP '2026-01-01' TO latest",
-            "ALTER INGESTION o SET OFFSETS (...) and RUN INGESTION o",
-        ),
+        ("REPLAY INGESTION o FROM QUARANTINE", "kafka_quarantine('table') has the records"),
         ("EXPLAIN (FATES) INGEST INTO t FROM KAFKA (a=1)", "EXPLAIN alone shows the plan"),
         ("EXPLAIN DROP INGESTION a", "EXPLAIN RUN INGESTION name"),
         ("PREPARE p AS INGEST INTO t FROM KAFKA (a=1)", "Use execute(sql, parameters)"),

@@ -100,16 +100,19 @@ def test_exit_codes_tell_the_failures_apart():
     assert report(FAILED, failures=(TooManyBadRecords("bad"), IngestConflict("lost"))).exit_code == 7
 
 
-def test_a_topic_is_complete_until_the_newest_time_of_its_slowest_partition():
+def test_a_topic_is_complete_until_the_time_that_its_slowest_partition_says():
     states = {
-        T0: PartitionState(next=9, low=0, lag=0, newest_ms=100),
-        T1: PartitionState(next=5, low=0, lag=4, newest_ms=50),
-        U0: PartitionState(next=0, low=0, lag=7),
+        T0: PartitionState(next=9, low=0, lag=0, newest_ms=2000, last_ms=100, ends_ms=1000),
+        T1: PartitionState(next=5, low=0, lag=4, newest_ms=900, last_ms=50, ends_ms=1000),
+        U0: PartitionState(next=0, low=0, lag=7, ends_ms=1000),
+        TopicPartition("u", 1): PartitionState(next=3, low=0, lag=0, last_ms=7, ends_ms=1000),
         TopicPartition("gone", 0): PartitionState(next=3, low=3, lag=2, missing_since_ms=1),
-        TopicPartition("v", 0): PartitionState(next=3, low=3, lag=0),
+        TopicPartition("v", 0): PartitionState(next=3, low=3, lag=0, ends_ms=1000),
+        TopicPartition("w", 0): PartitionState(next=3, low=3, lag=None),
+        TopicPartition("x", 0): PartitionState(next=3, low=3, lag=0, last_ms=70),
     }
-    until = complete_until(states, 1000)
-    assert until == {"t": 50, "u": None, "v": 1000}
+    until = complete_until(states)
+    assert until == {"t": 50, "u": None, "v": 1000, "w": None, "x": 70}
     assert list(complete_lines(until))[:2] == [
         "Topic t is complete until 1970-01-01T00:00:00.050000+00:00",
         "Topic u is complete until no time: nothing was read yet",

@@ -12,6 +12,7 @@ from lakesql.errors import IngestConflict, IngestError, LastingError, TooManyBad
 from lakesql.ingest import fetching
 from lakesql.ingest.metrics import Metrics, current
 from lakesql.ingest.model import BadRecords, Fetched, Position, Range, Target, Task, TopicPartition, WorkUnit
+from lakesql.ingest.report import complete_until, read_until
 from lakesql.ingest.run import planned, run
 
 from .fakes import (
@@ -62,6 +63,36 @@ def test_a_run_without_news_makes_no_commit_but_the_first_one_stores_its_offsets
     assert len(sink.states) == 1
     assert report.committed == {}
     assert [one.stop for one in report.partitions] == ["nothing to read"]
+
+
+def test_a_topic_is_complete_until_the_plan_unless_a_limit_cut_a_partition():
+    class At(NoWaiting):
+        def now_ms(self) -> int:
+            return self.time
+
+    source, sink, timing = Broker().add("a", 0, []).fill("a", 1, 9).fill("b", 0, 0), FakeSink(), At()
+    timing.time = 1_000_000
+    run(job(), parts(FakeClient(source, batch=1), sink, limit=4), timing=timing)
+    partitions = sink.states[-1].partitions
+    assert {at: (one.lag, read_until(one)) for at, one in partitions.items()} == {
+        A0: (0, 1_000_000),  # idle: nothing was there when the run was planned
+        A1: (5, 3000),
+        B0: (0, 1_000_000),
+    }
+    assert complete_until(partitions) == {"a": 3000, "b": 1_000_000}
+    timing.time = 2_000_000
+    run(job(), parts(FakeClient(source), sink), timing=timing)
+    assert complete_until(sink.states[-1].partitions) == {"a": 2_000_000, "b": 2_000_000}
+
+
+def test_a_failure_takes_back_how_far_its_topic_is_complete():
+    source, sink = Broker().fill("a", 0, 3), FakeSink()
+    run(job(), parts(FakeClient(source), sink))
+    source.fill("a", 0, 9).fill("a", 1, 1)
+    client = FakeClient(source, batch=1, failing={A0: 6})
+    run(job(commit_policy="successful"), parts(client, sink, per_unit=1))
+    one = sink.states[-1].partitions[A0]
+    assert (one.next, one.lag, read_until(one)) == (3, 9, 2000)
 
 
 def test_offsets_behind_the_last_record_are_stored_where_transactions_leave_gaps():
@@ -414,7 +445,7 @@ def test_averages_of_a_partition_are_stored_for_the_next_plan():
     one = sink.states[-1].partitions[A0]
     assert one.average_bytes == 6
     assert one.average_millis >= 0
-    assert (one.newest_ms, one.leader_epoch, one.lag) == (1000, 7, 0)
+    assert (one.newest_ms, one.last_ms, one.leader_epoch, one.lag) == (1000, 1000, 7, 0)
 
 
 def test_a_commit_carries_the_metrics_of_the_run_under_the_names_of_the_reference():

@@ -356,8 +356,9 @@ def test_what_a_query_would_silently_leave_out_is_refused() -> None:
     with pytest.raises(JobError, match=r"append\.offsets = 'true'.*select what is wanted: _offset AS _hoodie_kafka"):
         read_all({"lakesql.into": "t"} | query | append)
     assert not read_all({"lakesql.into": "t"} | query | dict.fromkeys(append, "false")).unknown
-    with pytest.raises(JobError, match=r"AS SELECT .* is for Hudi tables"):
-        read_all(query)
+    files = read_all(query | {"lakesql.spool.dir": "/s"})
+    assert (files.job.target.kind, files.job.target.select, files.unused) == ("files", query["lakesql.select"], {})
+    assert "lakesql.spool.dir" in read_all({"lakesql.spool.dir": "/s"}).unused  # without a query nothing waits
     assert set(read_all(append).unused) == {*append, "hoodie.streamer.source.kafka.append.offsets"}
 
 

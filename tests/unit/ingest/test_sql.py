@@ -430,13 +430,100 @@ def test_procedures_show_offsets_of_an_ingestion_or_a_table(defined, tmp_path):
         defined.execute("CALL show_ingestion_offsets()")
 
 
+def test_a_query_chooses_what_files_hold(con, broker, tmp_path):
+    rows(con, "CREATE TABLE names AS SELECT 3 AS id, 'three' AS name")
+    select = "AS SELECT k.id, name, _timestamp FROM kafka k LEFT JOIN names USING (id) WHERE k.id > 2"
+    statement = ingest(
+        f"FILES '{tmp_path}/out'", OPTIONS + ", 'lakesql.files.layout' = 'time'", f"FORMAT JSON USING PARQUET {select}"
+    )
+    rows(con, f"CREATE INGESTION f AS {statement}")
+    found = named(con, "RUN INGESTION f")
+    assert [(r["read"], r["next"]) for r in found] == [(5, 5), (7, 7)]
+    broker.add("orders", 0, [message(1), message(20)])
+    rows(con, "RUN INGESTION f")
+    files = f"'{tmp_path}/out/orders/**/*.parquet'"
+    assert rows(con, f"SELECT id, name FROM read_parquet({files}) ORDER BY id") == [
+        (i, "three" if i == 3 else None) for i in (*range(3, 12), 20)
+    ]
+    shown = rows(con, "SHOW INGESTION f")
+    assert "AS SELECT k.id" in str(shown)
+
+
+# ---------------------------------------------------------------- REPLAY
+
+
+def state_of(con):
+    return rows(con, "SELECT topic, partition, next, records, stored_at FROM kafka_offsets('orders') ORDER BY ALL")
+
+
+def test_a_replay_brings_rows_again_and_moves_no_offset(defined):
+    rows(defined, "RUN INGESTION o")
+    rows(defined, "DELETE FROM orders WHERE id IN (3, 4, 6)")
+    before = state_of(defined)
+    found = named(defined, "REPLAY INGESTION o FROM (0 = 3, 1 = earliest)")
+    assert [(r["partition"], r["low"], r["high"], r["read"], r["stop"]) for r in found] == [
+        (0, 3, 5, 2, "high"), (1, 0, 7, 7, "high"),
+    ]  # fmt: skip
+    assert rows(defined, "SELECT id FROM orders ORDER BY id") == [(i,) for i in range(12)]
+    assert state_of(defined) == before
+    assert (defined.last_result.rows_inserted, defined.last_result.notes) == (3, ())
+    assert sum(r["read"] for r in named(defined, "RUN INGESTION o")) == 0
+
+
+def test_a_replay_reads_to_where_the_ingestion_stands_or_to_what_is_said(defined, broker):
+    rows(defined, "RUN INGESTION o")
+    broker.add("orders", 0, [message(60)])
+    assert [r["read"] for r in named(defined, "REPLAY INGESTION o FROM earliest")] == [5, 7]
+    assert rows(defined, "SELECT count(*) FROM orders") == [(12,)]
+    assert [r["read"] for r in named(defined, "REPLAY INGESTION o FROM (all = 2) TO (0 = 4)")] == [2, 5]
+    assert "ends before where the ingestion stands in orders:0:" in str(defined.last_result.notes)
+    assert [r["read"] for r in named(defined, "REPLAY INGESTION o FROM 4 TO latest")] == [2, 3]
+    assert rows(defined, "SELECT count(*) FROM orders") == [(13,)]
+    plan = named(defined, "EXPLAIN REPLAY INGESTION o FROM 1 TO 3")
+    assert [(r["low"], r["high"], r["reason"]) for r in plan[:2]] == [(1, 3, "replay"), (1, 3, "replay")]
+    assert sum(r["read"] for r in named(defined, "RUN INGESTION o")) == 1
+
+
+def test_a_replay_is_refused_before_anything_is_read_where_it_cannot_be_right(defined, con, tmp_path):
+    with pytest.raises(IngestError, match="has not read anything of what is to be replayed: orders:0, orders:1"):
+        con.execute("REPLAY INGESTION o FROM earliest")
+    rows(defined, "RUN INGESTION o")
+    for sql, text in {
+        "REPLAY INGESTION o FROM 99": "cannot go on at 99; it has records from 0 to",
+        "REPLAY INGESTION o FROM 4 TO 3": "would begin at 4, behind its end at 3",
+        "REPLAY INGESTION o FROM (topic 'x', 0 = 1)": "topic x does not exist",
+        "REPLAY INGESTION o FROM (9 = 1)": "has no partition 9",
+        "REPLAY INGESTION p FROM earliest": "there is no ingestion p",
+    }.items():
+        with pytest.raises(SQLError, match=text):
+            con.execute(sql)
+    rows(con, f"CREATE INGESTION plain AS {ingest('plain', rest='FORMAT JSON')}")
+    rows(con, "RUN INGESTION plain")
+    with pytest.raises(IngestError, match="they would be there twice"):
+        con.execute("REPLAY INGESTION plain FROM earliest")
+    rows(con, f"CREATE INGESTION f AS INGEST INTO FILES '{tmp_path}/f' FROM KAFKA OPTIONS ({OPTIONS}) FORMAT JSON")
+    with pytest.raises(IngestError, match="a replay into files would write its records a second time"):
+        con.execute("REPLAY INGESTION f FROM earliest")
+    assert rows(con, "SELECT count(*) FROM plain") == [(12,)]
+
+
+def test_a_partition_that_was_never_read_is_not_replayed(defined, broker):
+    rows(defined, "RUN INGESTION o")
+    broker.add("orders", 2, [message(70)])
+    assert [r["partition"] for r in named(defined, "REPLAY INGESTION o FROM earliest")] == [0, 1]
+    assert "the ingestion has not read them yet: orders:2" in str(defined.last_result.notes)
+
+
 # ---------------------------------------------------------------- table functions
 
 
 def test_lag_is_live_for_a_named_ingestion_and_as_planned_for_others(defined, broker):
     rows(defined, "RUN INGESTION o")
     rows(defined, ingest("other"))
+    until = "SELECT partition, complete_until >= stored_at FROM kafka_lag('orders')"
+    assert rows(defined, until) == [(0, True), (1, True)]
     broker.add("orders", 0, [message(60)])
+    assert rows(defined, until) == [(0, False), (1, True)]
     assert rows(defined, "SELECT partition, lag, live FROM kafka_lag('orders')") == [(0, 1, True), (1, 0, True)]
     assert rows(defined, "SELECT partition, lag, live FROM kafka_lag('other')") == [(0, 0, False), (1, 0, False)]
     assert rows(defined, "SELECT lag, live FROM kafka_lag('other', brokers := 'h:1')") == [(1, True), (0, True)]
@@ -560,7 +647,7 @@ def test_a_read_only_connection_plans_and_shows_but_changes_nothing(tmp_path):
         assert [r[:2] for r in rows(con, "EXPLAIN RUN INGESTION o")] == [("orders", 0), ("orders", 1), (None, None)]
         assert rows(con, "SHOW INGESTION o")
         for sql in (ingest(), "RUN INGESTION o", "DROP INGESTION o", f"CREATE INGESTION p AS {ingest()}",
-                    "ALTER INGESTION o SET OFFSETS (0 = 1)", "ALTER INGESTION o SET OPTIONS (a.b = 1)",
+                    "REPLAY INGESTION o FROM earliest", "ALTER INGESTION o SET OFFSETS (0 = 1)", "ALTER INGESTION o SET OPTIONS (a.b = 1)",
                     "CALL reset_ingestion_offsets(ingestion => 'o', offset => 'latest')"):  # fmt: skip
             with pytest.raises(TableError, match="read-only"):
                 con.execute(sql)

@@ -26,11 +26,11 @@ MIXED = batch(
 )
 
 
-def test_each_partition_has_its_rows_bytes_offsets_and_newest_time():
+def test_each_partition_has_its_rows_bytes_offsets_and_times():
     assert {one.at: one for one in tally(MIXED, late_before_ms=95)} == {
-        A0: Tally(A0, 2, 8, 5, 7, True, 100, 90, 1),
-        A1: Tally(A1, 2, 3, 9, 8, False, 40, 30, 2),
-        B0: Tally(B0, 1, 0, 1, 1, True, None),
+        A0: Tally(A0, 2, 8, 5, 7, True, 100, 90, 90, 1),
+        A1: Tally(A1, 2, 3, 9, 8, False, 40, 40, 30, 2),
+        B0: Tally(B0, 1, 0, 1, 1, True, None, None),
     }
 
 

@@ -1,0 +1,177 @@
+"""An old range of offsets read again into a table, while the stored offsets stay where they are (kafka-ingestion 4.1).
+
+A replay is a run like any other, with the same lock, tasks and commits, but for its plan, which a person gives, and for
+its commits, which bring rows and no offsets. Rows are upserted, so a range that is read up to where the ingestion
+stands leaves the table as a single reading would have: what came later comes again, too. One that ends before may bring
+back what later records changed or deleted; the plan says so. When another run moves the offsets meanwhile, nothing is
+committed, for the rows of the replay would be older than those of that run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import duckdb
+import numpy as np
+
+from lakesql.errors import IngestError, SQLError
+from lakesql.ingest import front, moving
+from lakesql.ingest import run as run_
+from lakesql.ingest.front import Work
+from lakesql.ingest.hudi_sink import HudiLoad, HudiSink
+from lakesql.ingest.metrics import Metrics
+from lakesql.ingest.model import (
+    Client,
+    Job,
+    PartitionState,
+    Plan,
+    Range,
+    Report,
+    Sink,
+    State,
+    Topic,
+    TopicPartition,
+)
+from lakesql.ingest.moving import Wanted
+from lakesql.ingest.packing import pack
+from lakesql.ingest.plan import packing_of
+from lakesql.ingest.progress import Progress
+from lakesql.ingest.run import Parts
+from lakesql.ingest.weights import expected_bytes, weights
+
+EVERY = "*"
+"""In place of a topic: all that the ingestion reads."""
+
+Stored = Mapping[TopicPartition, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What is read again. `end` None: up to where the ingestion stands; so are partitions that `end` does not name."""
+
+    begin: Wanted
+    end: Wanted | None = None
+
+
+def plan(con: duckdb.DuckDBPyConnection, work: Work, asked: Replay) -> Plan:
+    """What a replay would read; no record is read."""
+    with front.assemble(con, work.job) as made:
+        return run_.planned(work.job, _replaying(work.job, made, asked))
+
+
+def run(
+    con: duckdb.DuckDBPyConnection,
+    work: Work,
+    asked: Replay,
+    progress: Progress | None = None,
+    metrics: Metrics | None = None,
+) -> Report:
+    """Read again; `next` of the report is how far that came, not an offset that is stored."""
+    with front.assemble(con, work.job) as made:
+        done = run_.run(work.job, _replaying(work.job, made, asked), progress=progress, metrics=metrics)
+    return replace(done, notes=tuple(dict.fromkeys((*work.remarks, *done.notes))))
+
+
+def _replaying(job: Job, made: Parts, asked: Replay) -> Parts:
+    """The parts of a run with the plan and the sinks of a replay."""
+    if job.target.kind == "files":
+        raise IngestError(
+            f"ingestion {job.name}: a replay into files would write its records a second time. Read them into another "
+            "folder: INGEST INTO FILES with another folder and bootstrap.with.offset = earliest (or timestamp)."
+        )
+    stored: dict[TopicPartition, PartitionState] = {}
+
+    def sink(path: str, topics: tuple[str, ...]) -> Sink:
+        return _Again(made.sink(path, topics), stored)
+
+    def planned(job: Job, client: Client, state: State, now_ms: int) -> Plan:
+        del state, now_ms
+        return _plan(job, client, made, asked, stored)
+
+    return replace(made, sink=sink, plan=planned)
+
+
+@dataclass(slots=True)
+class _Again(Sink):
+    """A table whose offsets stay. `seen` gets those of all targets."""
+
+    inner: Sink
+    seen: dict[TopicPartition, PartitionState]
+    before: State = field(default_factory=lambda: State(""))
+
+    def stored(self) -> State:
+        """Nothing that a plan would go on from."""
+        self.before = self.inner.stored()
+        self.seen.update(self.before.partitions)
+        return State(self.before.ingestion)
+
+    def settle(self) -> None:
+        self.inner.settle()
+
+    def begin(self, before: State, run: str) -> HudiLoad:
+        del before
+        assert isinstance(self.inner, HudiSink)
+        return self.inner.replay(run, self.before)
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def _plan(job: Job, client: Client, made: Parts, asked: Replay, stored: Stored) -> Plan:
+    topics = {topic.name: topic for topic in client.topics()}
+    chosen = tuple(made.select(job, tuple(topics.values())))
+    begin = moving.places(job, _spread(asked.begin, chosen), topics, chosen)
+    end = moving.places(job, _spread(asked.end, chosen), topics, chosen) if asked.end else {}
+    anew = {at for at in begin if _is_anew(stored.get(at), topics[at.topic].id)}
+    unread = sorted(at for at in begin if at in anew or (at not in end and at not in stored))
+    if len(unread) == len(begin):
+        raise IngestError(
+            f"ingestion {job.name} has not read anything of what is to be replayed: {_named(unread)}. RUN INGESTION reads it."
+        )
+    notes = [f"Not replayed, since the ingestion has not read them yet: {_named(unread)}."] if unread else []
+    begin = {at: place for at, place in begin.items() if at not in unread}
+    lows = moving.offsets(client, job, begin)
+    highs = moving.offsets(client, job, {at: end[at] for at in begin if at in end})
+    rest = [at for at in begin if at not in end]
+    for at, has in client.bounds(rest, job.isolation).items() if rest else ():
+        highs[at] = min(stored[at].next, has.latest)
+    behind = next((at for at, low in lows.items() if low > highs[at] and begin[at][0] == "offset"), None)
+    if behind is not None:
+        raise SQLError(
+            f"partition {behind}: the replay would begin at {lows[behind]}, behind its end at {highs[behind]}. Nothing was "
+            "read."
+        )
+    if early := sorted(at for at, high in highs.items() if at in stored and high < stored[at].next):
+        notes.append(
+            f"The replay ends before where the ingestion stands in {_named(early)}: rows that later records changed or "
+            "deleted may come back as they were. Without TO it reads on to there."
+        )
+    ranges = _ranges(job, {at: (low, max(low, highs[at])) for at, low in lows.items()}, topics, stored)
+    return Plan(job.name, ranges, pack([one for one in ranges if one.records], packing_of(job)).tasks, {}, tuple(notes))
+
+
+def _spread(wanted: Wanted, chosen: Sequence[str]) -> Wanted:
+    """A place for everything as one for each topic."""
+    return dict.fromkeys(chosen, wanted[EVERY]) if EVERY in wanted else wanted
+
+
+def _is_anew(stored: PartitionState | None, topic_id: str | None) -> bool:
+    """Whether the stored offset is of a topic of that name that is gone."""
+    return stored is not None and None not in (stored.topic_id, topic_id) and stored.topic_id != topic_id
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    more = f" and {len(partitions) - 10} more" if len(partitions) > 10 else ""
+    return ", ".join(map(str, partitions[:10])) + more
+
+
+def _ranges(
+    job: Job, spans: Mapping[TopicPartition, tuple[int, int]], topics: Mapping[str, Topic], stored: Stored
+) -> tuple[Range, ...]:
+    places = sorted(spans)
+    records = np.array([spans[at][1] - spans[at][0] for at in places], dtype=np.int64)
+    state = State(job.name, partitions=stored)
+    sizes, heavy = expected_bytes(places, records, state).tolist(), weights(job, places, records, state).tolist()
+    return tuple(
+        Range(*at, *spans[at], "replay", expected_bytes=size, weight=weight, topic_id=topics[at.topic].id)
+        for at, size, weight in zip(places, sizes, heavy, strict=True)
+    )
