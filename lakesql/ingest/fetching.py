@@ -24,7 +24,7 @@ def groups(
     to stop; closing it closes the reader."""
     group: list[Fetched] = []
     rows = size = 0
-    begun = clock()
+    begun = 0.0
     try:
         while not stop.is_set():
             failure: Exception | None = None
@@ -33,13 +33,14 @@ def groups(
             except Exception as error:
                 one, failure = None, error
             if one is not None:
+                begun = begun if group else clock()
                 group.append(one)
                 rows += one.batch.num_rows
                 size += one.batch.nbytes
             full = rows >= GROUP_ROWS or size >= GROUP_BYTES or clock() - begun >= GROUP_S
             if group and (full or one is None or not one.batch.num_rows) and not stop.is_set():
                 yield group
-                group, rows, size, begun = [], 0, 0, clock()
+                group, rows, size = [], 0, 0
             if failure is not None:
                 raise failure
             if one is None:

@@ -93,12 +93,12 @@ class Lines(Silent):
         self._lock = threading.Lock()
         self._ends: dict[TopicPartition, tuple[int, int]] = {}
         self._last: dict[TopicPartition, tuple[float, int]] = {}  # time of the last line, records since
-        self._said: frozenset[str] = frozenset()  # notes of the plan, which the report has again
+        self._said: frozenset[str] = frozenset()  # notes, which the report has again
         self._start = monotonic()
 
     def planned(self, plan: Plan) -> None:
         self._ends = {one.at: (one.low, one.high) for one in plan.ranges}
-        self._start, self._said = self._monotonic(), frozenset(plan.notes)
+        self._start, self._said = self._monotonic(), self._said.union(plan.notes)
         if self._rounds is not None:
             plan = news(plan, self._rounds)
             self._rounds.update(map(round_note, plan.notes))
@@ -125,6 +125,7 @@ class Lines(Silent):
                 self._write(f"Partition {at} at offset {offset:,}, {share:.0f} %, {rate:,.0f} records/s, lag {lag:,}")
 
     def note(self, text: str) -> None:
+        self._said = self._said.union([text])
         self._several([json.dumps({"event": "note", "text": text}) if self._json else text])
 
     def committed(self, target: str, done: Committed) -> None:

@@ -63,7 +63,7 @@ class Sampling:
         heads = {one.at: _Head(rows, BYTES // len(ranges)) for one in ranges}
         open_ = set(heads)
         with closing(
-            cast(Generator[Fetched], self._client.read(ranges, self._job.reset, self._job.fetch_timeout_s))
+            cast(Generator[Fetched, None, None], self._client.read(ranges, self._job.reset, self._job.fetch_timeout_s))
         ) as read:
             for one in read:
                 if self._stop.is_set():
