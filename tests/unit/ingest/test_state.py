@@ -236,11 +236,8 @@ def test_handing_on_reads_no_more_than_a_write_reads_anyway(tmp_path):
     with_keys, without = table(tmp_path / "t"), table(tmp_path / "u")
     store(with_keys, orders=[3])
     upsert(without, ("q", "x", 0, 0))
-    for t in (with_keys, without):
-        upsert(t, ("q", "x", 0, 0))  # from here on both have been looked at in the same way
-    for n in range(4):
-        requests = [upsert(t, ("a", "x", n, n)).requests for t in (with_keys, without)]
-        assert requests[0] == requests[1], n
+    requests = [[upsert(t, ("a", "x", n, n)).requests for t in (with_keys, without)] for n in range(6)]
+    assert all(one == other for one, other in requests[2:]), requests  # of different pasts before
 
 
 def test_offsets_survive_archiving(tmp_path):
