@@ -73,7 +73,7 @@ def test_statement_after_a_commit_lists_the_partition_that_it_wrote(wide):
     found = asked(storage, lambda: con.sql(total))
     assert con.sql(total).fetchall() == [(GROUPS * wide_table.ROWS, 77.0)]
     assert found["list"] == 2
-    assert found["read"] == 2  # properties, and the new commit
+    assert found["read"] <= 2  # properties, and the new commit unless its writer left it in the cache
 
 
 def test_commits_are_seen_where_folders_have_no_times(wide, monkeypatch):
