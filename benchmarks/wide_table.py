@@ -9,6 +9,7 @@ import shutil
 import uuid
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from lakesql.table.state import read_config, timeline_folder
 ROWS = 10
 COMMITS = 10
 WORKERS = 2
+_WORTH_A_PROCESS = 2_000
 FORMAT = "1"  # a new number makes the tables anew
 SCHEMA = pa.schema([("id", pa.string()), ("amount", pa.float64()), ("ts", pa.int64()), ("day", pa.string())])
 
@@ -41,10 +43,13 @@ def prepare(folder: Path, groups: int, partitions: int, kind: str = "cow") -> Pa
         str(root / "wide"), SCHEMA, type=kind, primary_key=["id"], ordering_fields=["ts"], partitioned_by=["day"]
     )
     each = groups // partitions
-    with ProcessPoolExecutor(WORKERS) as pool:
-        jobs = [(str(root / "wide"), number, each) for number in range(partitions)]
-        stats = dict(zip(range(partitions), pool.map(_partition, jobs, chunksize=8), strict=True))
-    _commit(table, kind, [stat for found in stats.values() for stat in found])
+    jobs = [(str(root / "wide"), number, each) for number in range(partitions)]
+    if groups < _WORTH_A_PROCESS:
+        found = list(map(_partition, jobs))
+    else:
+        with ProcessPoolExecutor(WORKERS) as pool:
+            found = list(pool.map(_partition, jobs, chunksize=8))
+    _commit(table, kind, list(chain.from_iterable(found)))
     done.write_text(FORMAT)
     return root / "wide"
 

@@ -26,7 +26,6 @@ from lakesql.errors import (
     SQLError,
     TooManyBadRecords,
 )  # fmt: skip
-from lakesql.ingest.progress import Bar, Lines
 from lakesql.ingest.secrets import hide, secrets_of, without_secrets
 from lakesql.sql.connection import Connection, connect
 from lakesql.storage import open_storage
@@ -35,7 +34,7 @@ from lakesql.upkeep import keep, seconds_of
 if TYPE_CHECKING:
     from lakesql.ingest.front import Work
     from lakesql.ingest.model import Committed, Plan, Report, TopicPartition
-    from lakesql.ingest.progress import Progress
+    from lakesql.ingest.progress import Bar, Lines, Progress
 
 CODES: tuple[tuple[type[LakeError], int], ...] = (
     (IngestionRunning, 4),
@@ -188,6 +187,8 @@ class _Command:
 
     @contextmanager
     def _progress(self, job: str) -> Iterator["Progress"]:
+        from lakesql.ingest.progress import Bar, Lines
+
         rounds = None if self._rounds is None else self._rounds.setdefault(job, set())
         lines = Lines(self.line, self._json, rounds=rounds)
         if self._json or not (sys.stdout.isatty() and sys.stderr.isatty()):
@@ -219,7 +220,7 @@ class _Command:
 class _LinesAndBar:
     """Plan and report as lines, and between them the bar."""
 
-    def __init__(self, lines: Lines, bar: Bar) -> None:
+    def __init__(self, lines: "Lines", bar: "Bar") -> None:
         self._lines, self._bar = lines, bar
 
     def planned(self, plan: "Plan") -> None:

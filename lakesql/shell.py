@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 import duckdb
-from rich.console import Console
 
 from lakesql.errors import LakeError
-from lakesql.ingest.progress import Bar
 from lakesql.interrupt import interruptible
 from lakesql.sql import render, script
 from lakesql.sql.connection import Connection
@@ -302,5 +300,9 @@ def batch(shell: Shell, text: str, file: Path | None = None) -> bool:
 def new_shell(con: Connection, mode: str = "table", rows_max: int = render.ROWS_MAX) -> Shell:
     """A shell on standard output and error; on a terminal ingestions show how they go on."""
     if sys.stderr.isatty():
+        from rich.console import Console
+
+        from lakesql.ingest.progress import Bar
+
         con.show_progress(lambda: Bar(Console(file=sys.stderr)))
     return Shell(con, sys.stdout, sys.stderr, mode, rows_max)

@@ -224,13 +224,18 @@ class LocalStorage(Storage):
         with entries:
             for entry in entries:
                 # A file may vanish between the listing and its stat; then it is not there. Nor is a link to itself.
-                with suppress(FileNotFoundError), _loop_is_missing():
+                try:
                     if entry.is_dir():
                         folders.append(entry.name)
                     elif not _hidden_from_listings(entry.name):
                         found = entry.stat()
                         info = FileInfo(prefix + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
                         files.append(info)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    if error.errno != errno.ELOOP:
+                        raise
         return sorted(files, key=lambda info: info.path), sorted(folders)
 
     def stamps(self, folders: Sequence[str]) -> Sequence[int | None]:

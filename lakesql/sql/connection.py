@@ -445,7 +445,7 @@ class Connection:
         if path is None and views.refresh(self._session, {name.lower()}):
             path = self._session.instance.path_of(name)
         path = path or name
-        return Table(open_storage(path), self._config)
+        return Table(self._session.instance.storage(path), self._config)
 
     def cursor(self) -> "Connection":
         """Another connection to the same database, for another thread; settings are copied."""

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakesql
 from tests.interop.spark import SparkHudi, keep_version
-from tests.samples import Kind, Row, create, rows, tuples
+from tests.samples import SCHEMA, Kind, Row, create, rows, tuples
 
 CELLS = [("1.2.0", 9), ("1.2.0", 8), ("1.2.0", 6), ("1.0.2", 8), ("0.15.0", 6)]
 CELL_IDS = [f"hudi-{release}-v{version}" for release, version in CELLS]
@@ -142,3 +143,21 @@ def test_newest_commit_wins_on_a_table_without_ordering_field(
     game.check("our upserts and delete", by_spark=False)
     game.spark_upsert(("b", "x", 5, 10), ("c", "y", 5, 10))
     game.check("Spark's upsert", by_spark=True)
+
+
+def test_base_files_with_parquets_own_filter_are_read_and_continued(tmp_path: Path, spark120: SparkHudi) -> None:
+    count = 20_000
+    kind = Kind("cow", 9, partitioned=False)
+    playing = Game(create(tmp_path / "t", kind), spark120, kind)
+    playing.table.bulk_insert(
+        pa.table(
+            {"id": [f"k{n}" for n in range(count)], "city": ["x"] * count, "v": range(count), "ts": [1] * count}, SCHEMA
+        )
+    )
+    found = spark120.read(playing.table.path).filter(pc.field("id") == "k777")
+    assert tuples(found) == [("k777", "x", 777, 1)]
+    playing.spark_upsert(("k777", "x", 1, 2), ("new", "x", 2, 2))
+    mine = playing.table.read(where="id IN ('k777', 'new', 'k778')")
+    assert tuples(mine) == [("k777", "x", 1, 2), ("k778", "x", 778, 1), ("new", "x", 2, 2)]
+    assert playing.table.upsert(rows(("k778", "x", 3, 3))).rows_updated == 1
+    assert spark120.read(playing.table.path).num_rows == count + 1
