@@ -146,7 +146,7 @@ def folded(cur: Cursor, view: View, slices: Sequence[FileSlice]) -> list[Delta]:
     missing = [i for i in range(len(slices)) if i not in found]
     if missing:
         chosen = [slices[i] for i in missing]
-        dead, live, _, _ = _merged(cur, view, chosen, [_identity(view, s) for s in chosen])
+        dead, live, _, _ = _merged(cur, view, chosen, [_identity(view, s) for s in chosen], keep=False)
         for slot, i in enumerate(missing):
             found[i] = _delta(_of_slot(dead, "slot", slot), _of_slot(live, SLOT, slot))
     return [found[i] for i in range(len(slices))]
@@ -281,12 +281,12 @@ def _build(cur: Cursor, view: View, slices: Sequence[FileSlice], identities: Seq
 
 
 def _merged(
-    cur: Cursor, view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]]
+    cur: Cursor, view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]], keep: bool = True
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray | pa.Array]:
     """dead, live and tombs of the slices, sorted by slot, and the slots in which a base row won."""
     parts = [(slot, part) for slot, found in enumerate(_decoded(view, slices)) for part in found]
     rows = _concat([part.rows for _, part in parts if part.rows is not None], view.schema)
-    return _merge(cur, view, slices, parts, rows, _names(view, slices, identities))
+    return _merge(cur, view, slices, parts, rows, _names(view, slices, identities), keep)
 
 
 def _decoded(view: View, slices: Sequence[FileSlice]) -> list[list[LogPart]]:
@@ -329,6 +329,7 @@ def _merge(
     parts: list[tuple[int, LogPart]],
     rows: pa.Table,
     names: Sequence[str],
+    keep: bool,
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.ChunkedArray | pa.Array]:
     """dead, live and tombs of the slices, and the slots in which a base row won."""
     records = _log_records(cur, view, parts, rows)
@@ -339,7 +340,7 @@ def _merge(
     rule = merge.rule_of(view.state.config, view.state.path)
     lacking = {number: part.missing for number, (_, part) in enumerate(parts) if part.missing}
     if rule.plain and not lacking:
-        found = decide(cur, view, slices, merge.mode_of(rule), records, names)
+        found = decide(cur, view, slices, merge.mode_of(rule), records, names, keep)
         dead, live, tombs, beaten = applied(found, records, rows)
     else:
         cur.register(LOG, records)

@@ -25,10 +25,16 @@ Cursor = duckdb.DuckDBPyConnection
 
 
 def decide(
-    cur: Cursor, view: View, slices: Sequence[FileSlice], mode: merge.MergeMode, records: pa.Table, names: Sequence[str]
+    cur: Cursor,
+    view: View,
+    slices: Sequence[FileSlice],
+    mode: merge.MergeMode,
+    records: pa.Table,
+    names: Sequence[str],
+    keep: bool,
 ) -> list[Outcome]:
     """The outcome of each slice. `records` are as `table.merge` wants them, sorted by slot; `names` are those of the
-    outcomes on disk, empty for a slice whose outcome is not kept."""
+    outcomes on disk, empty for a slice that has none; with `keep` those not found there are put there."""
     first = np.searchsorted(records["slot"].to_numpy(), np.arange(len(slices) + 1))
     found = [outcomes.find(name) if name else None for name in names]
     for slot, one in enumerate(found):
@@ -40,7 +46,7 @@ def decide(
             made = _decided(cur, view, slices, mode, records, missing, first)
         for slot, one in zip(missing, made, strict=True):
             found[slot] = one
-            if names[slot]:
+            if keep and names[slot]:
                 outcomes.keep(names[slot], one)
     return [one for one in found if one is not None]
 

@@ -233,3 +233,15 @@ def test_slices_known_and_unknown_are_mixed_in_one_read(
     joins.clear()
     assert partitioned.execute(sql).fetchall() == want
     assert joins == [1]
+
+
+def test_compaction_uses_what_reads_have_kept_and_keeps_nothing(tmp_path: Path, folder: Path, joins: list[int]) -> None:
+    table = mor(tmp_path / "t")
+    assert rows(table) == expected()
+    before = sorted(folder.iterdir())
+    deltas._cache.clear()
+    joins.clear()
+    table.compact()
+    assert joins == []
+    assert sorted(folder.iterdir()) == before
+    assert rows(lakesql.open_table(table.path)) == expected()
