@@ -27,7 +27,6 @@ from lakesql.sql.returning import Returning
 from lakesql.sql.session import Session
 from lakesql.sql.spellings import Spelled, described, either_spelling, first_lines, our_errors
 from lakesql.sql.stage import KEY, MOVES, PATH, SHOWN_MAX, STAGE, Check, Compiled, copies_sql
-from lakesql.table import read
 from lakesql.table.exact import exact_cast
 from lakesql.table.keys import has_plain_paths, partition_path_sql, record_key_sql
 from lakesql.table.known_settings import INPUT_ORDER, make_known, restored
@@ -237,7 +236,7 @@ def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fat
         rows_sql = plan.moving_rows_sql if moves else plan.rows_sql
         places = None
         if plan.found_sql and not moves and not con.execute(plan.doubts_sql).fetchall():
-            places = Found(plan.found_sql, read.plan(seen).slices)
+            places = Found(plan.found_sql, seen)
         return _Staged(rows_sql, unchanged, plan.assigned, state, target, fails, places)
 
 

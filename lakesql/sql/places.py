@@ -14,7 +14,7 @@ The places of a MERGE are those of all rows that `write` would find (`tells`) wh
 the key and the partition columns, with columns of the same types: a row of the source without a match then has a key
 that the table does not have. Those of an UPDATE or DELETE are when its condition is a plain one on the key alone
 (`chosen_by_key`). DOUBTS finds what types do not tell: a stored record key that is not made of the key column, and an
-insert into the partition of NULL, whose rows ON never matches. Then, and where the table has other file slices by the
+insert into the partition of NULL, whose rows ON never matches. Then, and where the table has changed by the
 time it is written, keys are looked up as for any other batch.
 """
 

@@ -7,6 +7,7 @@ no clause changes), record key and partition path of the target row, and where t
     __lakesql_rekeyed  an update gives another record key      __lakesql_error   what THEN ERROR says
     __lakesql_path     the partition path that an update moves the row to; NULL when it stays
     __lakesql_same     an update gives every column the value that is stored: the row is not written
+    and the columns of `places`
 """
 
 from collections.abc import Iterator, Sequence
@@ -172,9 +173,9 @@ def existing_check(target: Target) -> Check:
 def with_same(select: str, columns: Sequence[str] | None) -> str:
     """The stage with SAME: all of `columns` have the stored value, which `select` gives under another name (`stored`).
 
-    The stored values are read by the join anyway on Copy-on-Write, where the row's file would be written anew; on
-    Merge-on-Read `UPDATE SET *` reads them for this alone, so that both types count and commit alike. None: there is
-    no update.
+    On Merge-on-Read `UPDATE SET *` reads the stored values for this alone, so that both types count and commit alike; a
+    MERGE therefore gives one column here and compares the others later (`places.differing_sql`). None: there is no
+    update.
     """
     if columns is None:
         return select

@@ -6,13 +6,13 @@ for the look-up of keys as long as the table still has the same file slices; tom
 
 from dataclasses import dataclass
 
-from lakesql.format.files import FileSlice
+from lakesql.table.state import TableState
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """`sql`: every live row with a key of the batch, as `table.read.keys_sql` gives them, on the writer's connection.
-    Its slice numbers are those of `slices`, the snapshot that was looked at."""
+    Its slice numbers are those of a snapshot plan of `state`."""
 
     sql: str
-    slices: tuple[FileSlice, ...]
+    state: TableState

@@ -1,8 +1,9 @@
 """Where each row of a batch belongs: which file slice holds its key, and what becomes of the row.
 
 One join of the batch with the keys of the merged view (`read.keys_sql`), limited to the file slices that the index
-(`write.index`) says may hold them: those of the batch's partitions at most, unless the index is global. The result is
-the TEMP table `__lakesql_fate`, one row per row of the batch and place where its key is:
+(`write.index`) says may hold them: those of the batch's partitions at most, unless the index is global. A statement that
+has met the stored rows itself hands their places on (`write.found`), then only tombstones are read. The result is the
+TEMP table `__lakesql_fate`, one row per row of the batch and place where its key is:
 
     place     BIGINT    rowid in the batch           slice_no  INTEGER   index in the plan's slices; NULL = nowhere
     row_no    BIGINT    row of the base file; NULL when the record is in a log
@@ -84,7 +85,7 @@ def tag_batch(
     """
     if index.buckets and batch.rows:
         number_buckets(con, index)
-    if found is not None and (index.buckets or index.everywhere or found.slices != plan.slices):
+    if found is not None and (index.buckets or index.everywhere or found.state != plan.view.state):
         found = None
     numbers = _searched(con, plan, batch, index, found is not None) if look_up and batch.rows else []
     if not batch.rows or not (numbers or index.buckets):
