@@ -32,15 +32,14 @@ CREATE OR REPLACE TEMP MACRO hudi__time_of(m) AS
   || CASE WHEN m['fraction'] <> '' THEN left(m['fraction'] || '00', 3) WHEN m['time'] = '' THEN '000' ELSE '999' END;
 
 CREATE OR REPLACE TEMP MACRO hudi__instant(moment) AS
-  CASE
-    WHEN moment IS NULL THEN NULL
-    WHEN regexp_full_match(trim(moment::VARCHAR), '\d{14}|\d{17}') THEN trim(moment::VARCHAR)
-    WHEN regexp_full_match(trim(moment::VARCHAR), '\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,9})?)?\s*(Z|[+-]\d\d(:?\d\d)?)?')
-      THEN hudi__time_of(regexp_extract(trim(moment::VARCHAR),
-        '^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?$', ['day', 'time', 'fraction', 'zone']))
-    ELSE error('''' || moment::VARCHAR || ''' is not a point in time. Give an instant (17 or 14 digits), a date such as '
-      || '2026-11-30, or a timestamp such as 2026-11-30 01:52:21.364.')
-  END;
+  list_transform([trim(moment::VARCHAR)], lambda given: CASE
+    WHEN given IS NULL OR regexp_full_match(given, '\d{14}|\d{17}') THEN given
+    WHEN regexp_full_match(given, '\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,9})?)?\s*(Z|[+-]\d\d(:?\d\d)?)?') THEN
+      list_transform([regexp_extract(given, '^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?$', ['day', 'time', 'fraction', 'zone'])],
+        lambda m: hudi__time_of(m))[1]
+    ELSE error('''' || given || ''' is not a point in time. Give an instant (17 or 14 digits), a date such as 2026-11-30, or a timestamp such as '
+      || '2026-11-30 01:52:21.364.')
+  END)[1];
 
 -- The text of a Java property value: \: \= \  and \uXXXX are escapes.
 CREATE OR REPLACE TEMP MACRO hudi__unescaped(text) AS
@@ -137,10 +136,10 @@ CREATE OR REPLACE TEMP MACRO hudi__number(digits) AS
     lambda i: (('0x' || digits[2 * i + 1 : 2 * i + 2])::UTINYINT::UBIGINT & 127) << (7 * i)))::BIGINT // 2;
 
 -- The value of key "schema" of a commit's extraMetadata: the bytes after the key are the length of the JSON and the JSON.
-CREATE OR REPLACE TEMP MACRO hudi__schema_after(digits, before) AS
-  decode(unhex(digits[length(before) + 1 : length(before) + 2 * hudi__number(regexp_extract(before, '0C736368656D61((?:[89A-F].)*[0-7].)$', 1))]));
 CREATE OR REPLACE TEMP MACRO hudi__avro_schema(content) AS
-  hudi__schema_after(hex(content), regexp_extract(hex(content), '^((?:..)*?0C736368656D61(?:[89A-F].)*[0-7].)7B', 1));
+  list_transform([hex(content)], lambda digits:
+    list_transform([regexp_extract(digits, '^((?:..)*?0C736368656D61(?:[89A-F].)*[0-7].)7B', 1)], lambda before:
+      decode(unhex(digits[length(before) + 1 : length(before) + 2 * hudi__number(regexp_extract(before, '0C736368656D61((?:[89A-F].)*[0-7].)$', 1))])))[1])[1];
 
 -- The file ids of an Avro record: a length byte and the id. In a list no field follows (\x02) and no path goes on (_).
 CREATE OR REPLACE TEMP MACRO hudi__ids(printed, tail) AS
@@ -204,14 +203,14 @@ CREATE OR REPLACE TEMP MACRO hudi__view(p, as_of, ranged, low, high) AS TABLE
     FROM instants
   ), archive AS (
     SELECT count(*) > 0 AS archived FROM glob([hudi__root(p) || '/.hoodie/archived/.commits_.archive*', hudi__root(p) || '/.hoodie/timeline/history/*.parquet'])
+  ), times AS (
+    SELECT hudi__instant(as_of) AS asked, hudi__everything(low) AS everything, CASE WHEN hudi__everything(low) THEN NULL ELSE hudi__instant(low) END AS low_time,
+      hudi__instant(high) AS high_time
   ), borders AS (
-    SELECT writes, hudi__everything(low) AS everything,
-      CASE WHEN hudi__everything(low) THEN NULL ELSE hudi__border(hudi__instant(low), writes) END AS low_time,
-      hudi__border(hudi__instant(high), writes) AS high_time
-    FROM timeline
+    SELECT writes, asked, everything, hudi__border(low_time, writes) AS low_time, hudi__border(high_time, writes) AS high_time FROM timeline, times
   ), span AS (
     SELECT everything,
-      CASE WHEN NOT ranged THEN hudi__instant(as_of) WHEN high_time IS NULL THEN NULL
+      CASE WHEN NOT ranged THEN asked WHEN high_time IS NULL THEN NULL
         ELSE coalesce(list_max(list_transform(list_filter(writes, lambda w: w.done <= high_time), lambda w: w.requested)), '0') END AS upto,
       list_transform(list_filter(writes, lambda w: CASE WHEN everything THEN coalesce(w.done > high_time, false)
         ELSE w.done > low_time AND coalesce(w.done <= high_time, true) END), lambda w: w.requested) AS chosen
