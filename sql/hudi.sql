@@ -120,7 +120,7 @@ CREATE OR REPLACE TEMP MACRO hudi__instants(p) AS TABLE
 
 -- The files of completed writes, wherever the table keeps them.
 CREATE OR REPLACE TEMP MACRO hudi__bodies(p) AS TABLE
-  SELECT parse_filename(filename) AS file_name, content, octet_length(content) = 0 AS is_empty
+  SELECT parse_filename(filename) AS file_name, content, octet_length(content) = 0 AS is_empty, last_modified
   FROM read_blob([hudi__root(p) || '/.hoodie/[0-9]*commit', hudi__root(p) || '/.hoodie/timeline/[0-9]*commit']);
 
 -- Bodies are JSON in version 6 and Avro files from version 8 on. Of Avro these macros read what the length bytes before a
@@ -157,8 +157,10 @@ CREATE OR REPLACE TEMP MACRO hudi__parsed(p, path) AS {
   'base': regexp_extract(parse_filename(path), '^([^._/][^_/]*)_(\d+-\d+-\d+)_(\d+)\.parquet$', ['file_id', 'token', 'instant']),
   'log': regexp_extract(parse_filename(path), '^\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+))?$', ['file_id', 'instant', 'version', 'token'])};
 
--- Why the files of a table cannot be told in SQL; NULL when they can.
-CREATE OR REPLACE TEMP MACRO hudi__reason(version, upto, start, earliest, restoring, untimed, odd_name, shared_id) AS CASE
+-- Why the files of a table cannot be told in SQL; NULL when they can. DuckDB lists data files while it binds a statement and
+-- the timeline when it runs it, so what was committed in between could be missed.
+CREATE OR REPLACE TEMP MACRO hudi__reason(version, upto, start, earliest, too_new, restoring, untimed, odd_name, shared_id) AS CASE
+  WHEN too_new IS NOT NULL THEN 'the commit ' || too_new || ' came after this statement, or its transaction, had begun and looked for files. Run it again.'
   WHEN restoring IS NOT NULL THEN 'the restore ' || restoring || ' has not finished, and which commits it takes back is not read here. Use lakesql, or finish the restore.'
   WHEN version >= 8 AND untimed IS NOT NULL THEN 'the instant file ' || untimed || ' has no completion time, as an upgrade leaves it. Use lakesql.'
   WHEN upto < start THEN 'there was no table yet as of ' || upto || ', or its timeline has been archived; the first instant known here is ' || start || '. Use lakesql for archived instants.'
@@ -217,15 +219,15 @@ CREATE OR REPLACE TEMP MACRO hudi__view(p, as_of, ranged, low, high) AS TABLE
     FROM borders, config, archive
     WHERE NOT ranged OR hudi__checked_range(p, everything, low_time, high_time, list_min(list_transform(writes, lambda w: w.done)), meta_fields, archived)
   ), bodies AS (
-    SELECT i.requested, i.completed_action, b.content, version, upto FROM hudi__bodies(p) AS b JOIN instants AS i USING (file_name), config, span
+    SELECT i.requested, i.completed_action, b.content, version, b.last_modified FROM hudi__bodies(p) AS b JOIN instants AS i USING (file_name), config, span
     WHERE i.is_write AND NOT b.is_empty AND (upto IS NULL OR i.requested <= upto)
   ), schemas AS (
-    SELECT coalesce(bool_or(contains(content::VARCHAR, 'latest_schema')), false) AS evolved,
+    SELECT coalesce(bool_or(contains(content::VARCHAR, 'latest_schema')), false) AS evolved, max(requested) FILTER (last_modified > now()) AS too_new,
       arg_max(content, requested) FILTER (regexp_matches(content::VARCHAR, CASE WHEN version < 8 THEN '\\x22schema\\x22\s*:\s*\\x22\{'
         ELSE '\\x0Cschema(?:\\x[89A-F].)*(?:\\x[0-7].|[^\\])\{' END)) AS content
     FROM bodies
   ), columns AS (
-    SELECT evolved, list_filter(json_extract_string(
+    SELECT evolved, too_new, list_filter(json_extract_string(
       coalesce(CASE WHEN content IS NULL THEN NULL WHEN version < 8 THEN json_extract_string(decode(content)::JSON, '$.extraMetadata.schema') ELSE hudi__avro_schema(content) END,
         props['hoodie.table.create.schema'])::JSON, '$.fields[*].name'), lambda name: NOT starts_with(name, '_hoodie_')) AS names
     FROM schemas, config
@@ -282,7 +284,7 @@ CREATE OR REPLACE TEMP MACRO hudi__view(p, as_of, ranged, low, high) AS TABLE
     WHERE NOT EXISTS (FROM replaced AS r WHERE r.file_id = v.file_id AND coalesce(r.partition_path, v.partition_path) = v.partition_path)
   )
   SELECT version, props, upto, everything, chosen, evolved, names, files, opened,
-    hudi__reason(version, upto, start, earliest, restoring, untimed, odd_name, shared_id) AS reason
+    hudi__reason(version, upto, start, earliest, too_new, restoring, untimed, odd_name, shared_id) AS reason
   FROM config POSITIONAL JOIN timeline POSITIONAL JOIN span POSITIONAL JOIN columns POSITIONAL JOIN cleaned POSITIONAL JOIN opened
     POSITIONAL JOIN odd POSITIONAL JOIN shared POSITIONAL JOIN files;
 

@@ -28,6 +28,8 @@ def run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def ask(queries: Sequence[str], folder: Path) -> list[pa.Table | str]:
     """What each query gives: its rows, or the text of its error. `folder` takes the rows on their way."""
     files = [folder / f"answer_{i}.parquet" for i in range(len(queries))]
+    for file in files:
+        file.unlink(missing_ok=True)
     copies = (f"COPY ({query}) TO '{file}';" for query, file in zip(queries, files, strict=True))
     done = run("\n".join(["SET TimeZone = 'UTC'; SET threads = 1;", *copies]), folder)
     starts = [m.start() for m in _ERROR.finditer(done.stderr)]

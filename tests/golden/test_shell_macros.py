@@ -1,6 +1,6 @@
 """In the stock DuckDB shell the macros of `sql/hudi.sql` read the golden tables as lakesql does, or say why not.
 
-Copy-on-Write tables as snapshots, now and as of an instant in the middle; Merge-on-Read tables read-optimized, and as
+Copy-on-Write tables as snapshots, now and most as of an instant in the middle too; Merge-on-Read tables read-optimized, and as
 snapshots where there is nothing to merge. Tables with services on their timeline moreover as of several instants, as
 changes since one, and as timeline, files and partitions.
 """
@@ -21,6 +21,8 @@ TO_MERGE = "there are log files to merge"
 EVOLVED = "columns were changed by ALTER TABLE"
 NO_PARTITION_COLUMNS = "the files leave out the partition columns"
 NO_DATA = "no Hudi table here or one without data files"
+ALIKE = ("_cdc_", "_payload_", "_late_", "_delthen_")
+"""Tables that differ from others in what is merged, not in their files: they are read once."""
 SERVICED = ("clustered", "overwrite", "services", "pending", "rollback", "archived")
 
 
@@ -44,6 +46,8 @@ def calls(con: lakesql.Connection, kind: str, table: Path) -> list[str]:
     path = quoted(str(table))
     read = "hudi_scan" if kind == "cow" else "hudi_read_optimized"
     found = [f"FROM {read}({path})"]
+    if any(word in table.name for word in ALIKE):
+        return found
     if kind == "mor":
         found.append(f"FROM hudi_scan({path})")
     writes = con.sql(

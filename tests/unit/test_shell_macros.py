@@ -102,6 +102,11 @@ def test_wrong_paths_times_and_modes_are_named(tmp_path: Path) -> None:
     shutil.copy(next(t.rglob("*.parquet")), tmp_path / "plain")
     for name in ("hudi_scan", "hudi_files", "hudi_timeline", "hudi_properties", "hudi_partitions"):
         assert "plain: not a Hudi table" in error(f"FROM {name}('{tmp_path}/plain')", tmp_path)
+    shutil.copytree(t, tmp_path / "a folder's" / "t")
+    for path in (f"{t}/", f"{tmp_path}/a folder's/t"):
+        (answer,) = ask(["SELECT id FROM hudi_scan('" + path.replace("'", "''") + "')"], tmp_path)
+        assert isinstance(answer, pa.Table)
+        assert answer.to_pylist() == [{"id": "1"}]
     assert "'soon' is not a point in time" in error(f"FROM hudi_scan('{t}', as_of := 'soon')", tmp_path)
     assert "mode 'fast' is unknown" in error(f"FROM hudi_scan('{t}', mode := 'fast')", tmp_path)
     assert "there was no table yet as of 2020" in error(f"FROM hudi_scan('{t}', as_of := '2020-01-01')", tmp_path)
@@ -123,6 +128,21 @@ def test_a_state_that_was_cleaned_or_archived_away_is_refused(tmp_path: Path) ->
     assert "are archived" in error(f"FROM hudi_incremental('{t}', '{done[0]}')", tmp_path)
     calls = [f"hudi_scan('{t}')", f"hudi_scan('{t}', as_of := '{done[5]}')", f"hudi_incremental('{t}', 'earliest')"]
     assert compared(lakesql.connect(), calls, tmp_path) == []
+
+
+def test_a_commit_that_comes_after_the_statement_has_begun_is_not_read_by_halves(tmp_path: Path) -> None:
+    t = tmp_path / "t"
+    create(t, Kind("cow", 9)).insert(rows(("1", "oslo", 1, 1)))
+    con = duckdb.connect()
+    con.execute(MACROS.read_text())
+    con.execute("BEGIN")
+    count = f"SELECT count(*) FROM hudi_scan('{t}')"
+    assert con.sql(count).fetchall() == [(1,)]
+    lakesql.open_table(str(t)).insert(rows(("2", "oslo", 1, 1)))
+    with pytest.raises(duckdb.Error, match=r"came after this statement, or its transaction, had begun"):
+        con.sql(count).fetchall()
+    con.execute("COMMIT")
+    assert con.sql(count).fetchall() == [(2,)]
 
 
 def test_columns_of_files_that_are_not_the_table_s_are_refused(tmp_path: Path) -> None:
