@@ -16,15 +16,17 @@ PYSPARK := pyspark==3.5.8
 HUDI_BUNDLE := org.apache.hudi:hudi-spark3.5-bundle_2.12
 HUDI_VERSIONS := 1.2.0 1.0.2 0.15.0
 HUDI_JARS := $(HUDI_VERSIONS:%=$(SPARK_VENV)/jars/hudi-spark3.5-bundle_2.12-%.jar)
+DUCKLAKE_VENV := .venv-ducklake
+DUCKLAKE := duckdb==1.5.5 duckdb-extension-ducklake==1.5.5 pyarrow
 KAFKA := .kafka
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
 # What `make test` runs: everything without a JVM; with LAKESQL_SPARK=required the slow tests, Spark and the broker too.
 LAKESQL_SPARK ?=
-FAST := not spark and not kafka and not slow
+FAST := not spark and not kafka and not slow and not bench
 
-.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-merge regold clean
+.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-small bench-check ducklake regold clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
@@ -73,7 +75,7 @@ demo: $(VENV)/.demo ## create, merge, query and check a sample table end to end
 
 ifeq ($(LAKESQL_SPARK),required)
 test: $(VENV)/.test spark kafka ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark and Kafka
-	$(PYTEST) -q -n auto -m "not spark and not kafka"
+	$(PYTEST) -q -n auto -m "not spark and not kafka and not bench"
 	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) -m "spark or kafka" tests/interop tests/crash
 else
 test: $(VENV)/.test
@@ -100,14 +102,25 @@ format: $(VENV)/.test ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.test $(VENV)/.bench ## measure against peers; the report is written to benchmarks/report/
-	$(BIN)/python -m benchmarks.run
+bench: $(VENV)/.test $(VENV)/.bench ducklake ## measure against all peers; benchmarks/report.md and .svg; BENCH="--runs 3 --no-spark" are options
+	$(BIN)/python -m benchmarks.run $(BENCH)
 
-bench-merge: $(VENV)/.test $(VENV)/.bench ## measure MERGE against DuckDB, DuckLake and deltalake, and where its time goes
-	$(BIN)/python -m benchmarks.merge
+bench-small: $(VENV)/.test $(VENV)/.bench ducklake ## the same, small, into benchmarks/report/
+	$(BIN)/python -m benchmarks.run --small --no-spark $(BENCH)
+
+bench-check: $(VENV)/.test ## fail when a ratio doubled against benchmarks/baseline.json; under a minute
+	$(PYTEST) -q -m bench tests/bench
+
+ducklake: $(DUCKLAKE_VENV)/.installed ## make .venv-ducklake: the DuckDB that has the extension ducklake, a peer of the benchmarks
+
+$(DUCKLAKE_VENV)/.installed: Makefile
+	@echo "installing $(DUCKLAKE) into $(DUCKLAKE_VENV)"
+	@test -x $(DUCKLAKE_VENV)/bin/python || $(PYTHON) -m venv $(DUCKLAKE_VENV)
+	@$(DUCKLAKE_VENV)/bin/python $(PIP_INSTALL) $(DUCKLAKE) || echo "not to be had here: the benchmarks run without DuckLake" >&2
+	@touch $@
 
 regold: $(VENV)/.test ## write the golden files anew; review the diff
 	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py --regold
 
 clean: ## remove the environments and all caches
-	rm -rf $(VENV) $(SPARK_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

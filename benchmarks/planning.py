@@ -26,7 +26,7 @@ import pyarrow as pa
 
 import lakesql
 from benchmarks import wide_table
-from benchmarks.data import COLUMNS
+from benchmarks.workload import COLUMNS
 from lakesql.storage import Storage
 
 HERE = Path(__file__).parent

@@ -1,172 +1,183 @@
-"""`python -m benchmarks.run`: every case in a process of its own, round by round, medians and ratios to a report.
+"""`make bench`, `python -m benchmarks.run`: lakesql beside its peers on the same data, interleaved; the report with a plot.
 
-A round runs all cases once, every second round in reverse order, so that neither side profits from its place. The
-report (Markdown and JSON) goes to benchmarks/report/ and to the terminal. What is measured, and how, says `cases`.
+Every measurement is a process of its own (`child`). A round measures all cases once, every second round in reverse order, so
+that no side profits from its place. In the first round all values of a result are checked, later its number of rows. What is
+measured says `cases`, what is wanted `targets`.
+
+A run of everything writes benchmarks/report.md, report.svg and report.json; one of a part (`--only`, `--small`) writes them
+below benchmarks/report/.
 """
 
 import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from benchmarks.cases import CASES, QUERIES
-from benchmarks.data import prepare
+from benchmarks import report, workload
+from benchmarks.cases import CASES, ENGINES, Case
+from benchmarks.targets import judged
 
 HERE = Path(__file__).parent
-QUICK_ROWS, QUICK_RUNS = 1_000_000, 2
+ROWS, RUNS = 5_000_000, 5
+SMALL_ROWS, SMALL_RUNS = 200_000, 3
+DUCKLAKE_PYTHON = HERE.parent / ".venv-ducklake" / "bin" / "python"
+TIMEOUT_S = 900
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """`figure` of `case` divided by that of `peer` (or alone) has to be at most, or at least, `limit`."""
+@dataclass
+class Bench:
+    """A run: where data is, which Python an engine has, and what was found."""
 
-    text: str
-    case: str
-    peer: str | None
-    figure: str
-    limit: float | None  # None: for information
-    at_least: bool = False
+    rows: int
+    folder: Path = HERE / "data"
+    ducklake_python: str = sys.executable
+    quiet: bool = False
+    versions: dict[str, str] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    results: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
+    def data(self, case: Case) -> Path:
+        return workload.prepare(self.folder, self.rows * case.scale)
 
-GOALS = [
-    Goal("CoW upsert / hand-written", "cow-upsert-lakesql", "cow-upsert-handwritten", "wall_s", 1.5),
-    Goal("CoW MERGE / hand-written", "cow-merge-lakesql", "cow-upsert-handwritten", "wall_s", 1.5),
-    Goal("CoW upsert / deltalake merge", "cow-upsert-lakesql", "cow-merge-deltalake", "wall_s", None),
-    Goal("hand-written CoW / MoR upsert", "cow-upsert-handwritten", "mor-upsert-lakesql", "wall_s", 5, at_least=True),
-    Goal("hand-written CoW / MoR MERGE", "cow-upsert-handwritten", "mor-merge-lakesql", "wall_s", 5, at_least=True),
-    *(Goal(f"CoW read {q} / read_parquet", f"cow-{q}-lakesql", f"cow-{q}-parquet", "wall_s", 1.1) for q in QUERIES),
-    *(
-        Goal(f"MoR read {q}, warm / base files only", f"mor-{q}-lakesql", f"mor-{q}-parquet", "wall_s", None)
-        for q in QUERIES
-    ),
-    Goal("MoR read sum, first / base files only", "mor-sum-lakesql", "mor-sum-parquet", "first_s", None),
-    *(
-        Goal(
-            f"MoR, 20 % of files dirty, {q}, {when} / base files only",
-            f"fifth-{q}-{case}",
-            f"fifth-{q}-parquet",
-            figure,
-            limit,
+    def child(self, engine: str, *arguments: str, cache: Path | None = None) -> dict[str, Any]:
+        python = self.ducklake_python if engine == "ducklake" else sys.executable
+        command = [python, "-m", "benchmarks.child", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+        if cache is not None:  # nothing that an earlier process found out may help
+            environment["XDG_CACHE_HOME"] = str(cache)
+        done = subprocess.run(
+            command, cwd=HERE.parent, capture_output=True, text=True, check=False, env=environment, timeout=TIMEOUT_S
         )
-        for q in QUERIES
-        for when, case, figure, limit in (
-            ("warm", "lakesql", "wall_s", 1.25),
-            ("first", "lakesql", "first_s", 2),
-            ("first, after another process", "lakesql-again", "first_s", 2),
-        )
-    ),
-    Goal("last of 20 commits / its files", "incremental-lakesql", "incremental-parquet", "wall_s", 1.2),
-    Goal("peak MB of CoW upsert", "cow-upsert-lakesql", None, "peak_mb", 1024),
-    Goal("peak MB of CoW upsert, memory_limit 512MB", "cow-upsert-512MB", None, "peak_mb", 1024),
-    Goal("peak MB of bulk_insert, memory_limit 512MB", "bulk-insert-512MB", None, "peak_mb", 1024),
-]
-
-
-def run_case(name: str, root: Path) -> dict[str, float]:
-    work = Path(tempfile.mkdtemp(prefix="work-", dir=root.parent))
-    try:
-        command = [sys.executable, "-m", "benchmarks.cases", name, "--data", str(root), "--work", str(work)]
-        done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SystemExit(f"{name} failed:\n{done.stderr}")
-        result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return result
-    finally:
-        shutil.rmtree(work)
+            raise ChildFailed(done.stderr.strip() or f"exit code {done.returncode}")
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
 
+    def prepare(self, cases: Sequence[Case]) -> list[Case]:
+        """Make what the cases need; those that can run here."""
+        for engine in ENGINES:
+            if any(case.engine == engine for case in cases):
+                told = self.child(engine, "version", engine)
+                (self.versions if "version" in told else self.unavailable)[engine] = next(iter(told.values()))
+        able = [case for case in cases if case.engine in self.versions]
+        for case in able:
+            for engine, table in case.tables:
+                if engine in self.versions or engine == "lakesql":
+                    self.child(engine, "prepare", engine, table, "--data", str(self.data(case)))
+            self.data(case)
+        return able
 
-def run_all(names: list[str], root: Path, runs: int) -> dict[str, dict[str, float]]:
-    """Medians by case."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    for turn in range(runs):
-        for name in names if turn % 2 == 0 else reversed(names):
-            result = run_case(name, root)
-            found[name].append(result)
+    def measure(self, cases: Sequence[Case], runs: int) -> None:
+        for turn in range(runs):
+            for case in cases if turn % 2 == 0 else reversed(cases):
+                if case.rounds > turn and case.name not in self.failed:
+                    self._once(case, turn == 0)
+                    self._tell(case, f"run {turn + 1}/{runs}")
+
+    def _once(self, case: Case, thorough: bool) -> None:
+        work = Path(tempfile.mkdtemp(prefix="work-", dir=self.folder))
+        arguments = ["measure", case.name, "--data", str(self.data(case)), "--work", str(work)]
+        try:
+            found = self.child(case.engine, *arguments, *(["--thorough"] if thorough else []), cache=work / "cache")
+        except (ChildFailed, subprocess.TimeoutExpired) as error:
+            self.failed[case.name] = str(error).strip().splitlines()[-1]
+            with (self.folder / "failed.log").open("a") as log:
+                log.write(f"{case.name}\n{error}\n\n")
+            self.results.pop(case.name, None)
+        else:
+            self.results.setdefault(case.name, []).append(found)
+        finally:
+            shutil.rmtree(work)
+
+    def _tell(self, case: Case, when: str) -> None:
+        if self.quiet:
+            return
+        if case.name in self.failed:
+            print(f"{when}  {case.name:34}  failed: {self.failed[case.name]}", file=sys.stderr)
+        else:
+            last = self.results[case.name][-1]
             print(
-                f"run {turn + 1}/{runs}  {name:24}  {result['wall_s']:7.3f} s  {result['peak_mb']:6.0f} MB",
+                f"{when}  {case.name:34}  {last['wall_s']:8.3f} s  {last['cpu_s']:8.3f} CPU s  {last['peak_mb']:6.0f} MB",
                 file=sys.stderr,
             )
-    return {
-        name: {figure: statistics.median(r[figure] for r in results) for figure in results[0]}
-        for name, results in found.items()
-    }
 
 
-def machine(rows: int, runs: int, load: tuple[float, float]) -> dict[str, object]:
-    packages = ("lakesql", "duckdb", "pyarrow", "deltalake")
-    return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "rows": rows,
-        "runs": runs,
-        "cores": os.cpu_count(),
-        "load_before": round(load[0], 2),
-        "load_after": round(load[1], 2),
-        "versions": {p: version(p) for p in packages},
-    }
+class ChildFailed(Exception):
+    """A process that measured ended with an error; its text."""
 
 
-def judged(results: dict[str, dict[str, float]]) -> list[dict[str, object]]:
-    lines: list[dict[str, object]] = []
-    for goal in GOALS:
-        if goal.case not in results or (goal.peer is not None and goal.peer not in results):
-            continue
-        value = results[goal.case][goal.figure] / (results[goal.peer][goal.figure] if goal.peer else 1)
-        met = None if goal.limit is None else (value >= goal.limit if goal.at_least else value <= goal.limit)
-        target = "" if goal.limit is None else f"{'>=' if goal.at_least else '<='} {goal.limit:g}"
-        lines.append({"goal": goal.text, "value": value, "target": target, "met": met})
-    return lines
-
-
-def markdown(about: dict[str, object], results: dict[str, dict[str, float]], goals: list[dict[str, object]]) -> str:
-    versions = ", ".join(f"{k} {v}" for k, v in dict(about["versions"]).items())  # type: ignore[call-overload]
-    text = [
-        f"{about['rows']:,} rows, median of {about['runs']} runs, {about['cores']} cores, load average "
-        f"{about['load_before']} before and {about['load_after']} after, {about['time']}; {versions}.",
-        "",
-        "| case | first call s | wall s | CPU s | peak MB |",
-        "|---|---:|---:|---:|---:|",
+def chosen(only: str, small: bool, spark: bool) -> list[Case]:
+    parts = only.split(",")
+    return [
+        case
+        for case in CASES.values()
+        if any(part in case.name for part in parts)
+        and (case.small if small else case.full)
+        and (spark or case.engine != "hudi-spark")
     ]
-    for name, r in results.items():
-        text.append(f"| {name} | {r['first_s']:.3f} | {r['wall_s']:.3f} | {r['cpu_s']:.3f} | {r['peak_mb']:.0f} |")
-    text += ["", "| ratio or figure | value | target | met |", "|---|---:|---:|---|"]
-    for line in goals:
-        met = {True: "yes", False: "**no**", None: ""}[line["met"]]  # type: ignore[index]
-        text.append(f"| {line['goal']} | {line['value']:.2f} | {line['target']} | {met} |")
-    return "\n".join(text) + "\n"
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measure lakesql beside its peers.")
+    parser.add_argument("--rows", type=int, help=f"of the table; default {ROWS:_}")
+    parser.add_argument("--runs", type=int, help=f"rounds; default {RUNS}")
+    parser.add_argument("--small", action="store_true", help=f"{SMALL_ROWS:_} rows, {SMALL_RUNS} rounds, smaller cases")
+    parser.add_argument("--only", default="", help="only cases whose name contains this (several: with commas)")
+    parser.add_argument("--no-spark", action="store_true", help="without Apache Hudi on Spark, which takes minutes")
+    parser.add_argument("--list", action="store_true", help="list the cases and measure nothing")
+    own = str(DUCKLAKE_PYTHON) if DUCKLAKE_PYTHON.exists() else sys.executable
+    parser.add_argument("--ducklake-python", default=own, help="the Python whose DuckDB has the extension ducklake")
+    args = parser.parse_args()
+    args.rows = args.rows or (SMALL_ROWS if args.small else ROWS)
+    args.runs = args.runs or (SMALL_RUNS if args.small else RUNS)
+    args.cases = chosen(args.only, args.small, not args.no_spark)
+    if not args.cases:
+        parser.error(f"no case matches {args.only}; there are {', '.join(CASES)}")
+    if shutil.which(args.ducklake_python) is None:
+        parser.error(f"there is no program {args.ducklake_python}")
+    return args
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measure lakesql against its peers.")
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS:,} rows, {QUICK_RUNS} runs")
-    parser.add_argument("--only", default="", help="only cases whose name contains this text (several: with commas)")
-    args = parser.parse_args()
-    rows, runs = (QUICK_ROWS, QUICK_RUNS) if args.quick else (args.rows, args.runs)
-    names = [n for n in CASES if any(part in n for part in args.only.split(","))]
-    if not names:
-        raise SystemExit(f"no case matches {args.only}; there are {', '.join(CASES)}")
-    root = prepare(HERE / "data", rows)
+    args = parsed()
+    if args.list:
+        print("\n".join(case.name for case in args.cases))
+        return
+    reports = HERE / "report"
+    reports.mkdir(exist_ok=True)
+    bench = Bench(args.rows, ducklake_python=args.ducklake_python)
+    cases = bench.prepare(args.cases)
     before = os.getloadavg()[0]
-    results = run_all(names, root, runs)
-    about = machine(rows, runs, (before, os.getloadavg()[0]))
-    goals = judged(results)
-    text = markdown(about, results, goals)
-    report = HERE / "report"
-    report.mkdir(exist_ok=True)
-    (report / "report.md").write_text(text)
-    (report / "report.json").write_text(
-        json.dumps({"about": about, "results": results, "goals": goals}, indent=2) + "\n"
-    )
+    bench.measure(cases, args.runs)
+    about = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "rows": args.rows,
+        "runs": args.runs,
+        "cores": os.cpu_count(),
+        "load_before": round(before, 2),
+        "load_after": round(os.getloadavg()[0], 2),
+        "versions": bench.versions,
+        "unavailable": bench.unavailable,
+        "failed": bench.failed,
+    }
+    whole = not args.only and not args.small
+    output = HERE if whole else reports
+    text = report.written(output, about, bench.results, reports)
     print(text)
+    missed = [j.target.name for j in judged(bench.results) if j.met is False]
+    print(f"{len(missed)} targets are not met. The report is {output / 'report.md'}.", file=sys.stderr)
+    if bench.failed:
+        told = "\n".join(f"{name} failed: {why}" for name, why in bench.failed.items())
+        raise SystemExit(f"{told}\nMore in {bench.folder / 'failed.log'}.")
 
 
 if __name__ == "__main__":

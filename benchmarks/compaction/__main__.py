@@ -6,6 +6,7 @@ dominates an adaptive one, when a prediction is off by more than the tolerance, 
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,8 @@ def main() -> None:
         text, wrong = real.checked(args.rows, args.runs)
         (REPORT / "compaction-real.md").write_text(text)
     elif args.speed:
-        text, wrong = speed.checked(args.scale, args.runs)
+        text, figures, wrong = speed.checked(args.scale, args.runs)
+        (REPORT / "compaction-speed.json").write_text(json.dumps(figures, indent=1) + "\n")
         (REPORT / "compaction-speed.md").write_text(text)
     else:
         results = simulated(chosen, args.seed)

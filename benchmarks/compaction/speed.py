@@ -1,7 +1,7 @@
 """Speed of compaction: folding the logs of a write, against the Copy-on-Write upsert of the same rows into the same files.
 
 Both rewrite the same base files; compaction decodes log records besides, the upsert looks its rows up. Shapes: `wide`, 18
-columns in 4 partitions, one file group each, and `long`, the 8 columns of `benchmarks.data`. Each run is a process of its
+columns in 4 partitions, one file group each, and `long`, the 8 columns of `benchmarks.workload`. Each run is a process of its
 own on a copy made of hard links, sides in turns; the results are checked after the clock has stopped.
 
 `python -m benchmarks.compaction.speed CASE --data DIR --work DIR` runs one case and prints JSON.
@@ -18,17 +18,20 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 import lakesql
-from benchmarks import data
+from benchmarks import workload
 from benchmarks.measure import measure
+from benchmarks.ready import copied
 
 LIMIT_RATIO, LIMIT_PEAK_MB = 1.25, 1024
 LOW_MEMORY = "512MB"
 SHARES = (5, 20)
+ROWS_PER_FILE = 250_000
 ROWS = {"wide": 1_000_000, "long": 5_000_000}
 HERE = Path(__file__).parents[2]
 
@@ -36,7 +39,7 @@ _NUMBERS = ", ".join(f"(hash(i * {k} + {{new}}) % 100000)::BIGINT AS n{k}" for k
 _TEXTS = ", ".join(f"'text ' || (hash(i + {k} + {{new}}) % 5000) AS s{k}" for k in range(1, 6))
 COLUMNS = {
     "wide": f"'key' || lpad(i::VARCHAR, 9, '0') AS id, (i % 4)::VARCHAR AS part, {_NUMBERS}, {_TEXTS}, {{new}}::BIGINT AS ts",
-    "long": data.COLUMNS.replace("{late}", "{new}"),
+    "long": workload.SELECT.replace("{late}", "{new}"),
 }
 ORDERING = {"wide": "ts", "long": "event_time"}
 PARTITIONS = {"wide": ["part"], "long": []}
@@ -90,10 +93,11 @@ def prepared(folder: Path, scale: float) -> Path:
                 ordering_fields=[ORDERING[shape]],
                 partitioned_by=PARTITIONS[shape],
             )
-            settings = data.bulk_settings() if shape == "long" else {}
+            settings = {"hoodie.copyonwrite.insert.split.size": str(ROWS_PER_FILE)} if shape == "long" else {}
             table.bulk_insert(full, **settings)
         for share in SHARES:
-            given = data.copy(folder / shape, "mor", folder / f"{shape}-{share}")
+            (folder / f"{shape}-{share}").mkdir()
+            given = copied(folder / shape / "mor", folder / f"{shape}-{share}")
             lakesql.open_table(str(given)).upsert(rows_of(shape, count, share))
     (folder / "scale").write_text(str(scale))
     return folder
@@ -104,9 +108,9 @@ def prepare_call(case: Case, root: Path, work: Path) -> tuple[Callable[[], objec
     rows = int(ROWS[case.shape] * float((root / "scale").read_text()))
     updates = rows_of(case.shape, rows, case.share)
     if case.side == "upsert":
-        path = data.copy(root / case.shape, "cow", work)
+        path = copied(root / case.shape / "cow", work)
     else:
-        path = data.copy(root / f"{case.shape}-{case.share}", "mor", work)
+        path = copied(root / f"{case.shape}-{case.share}" / "mor", work)
     config = {"memory_limit": case.memory, "temp_directory": str(work / "spill")} if case.memory else {}
     table = lakesql.open_table(str(path), config)
 
@@ -148,8 +152,8 @@ def run_case(case: Case, root: Path) -> dict[str, float]:
         shutil.rmtree(work)
 
 
-def checked(scale: float, runs: int) -> tuple[str, list[str]]:
-    """(the report, what was not met)."""
+def checked(scale: float, runs: int) -> tuple[str, dict[str, Any], list[str]]:
+    """(the report, its figures, what was not met)."""
     before = os.getloadavg()[0]
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CASES}
     root = Path(tempfile.mkdtemp(prefix="compaction-speed-", dir=HERE / "benchmarks" / "report"))
@@ -172,7 +176,27 @@ def checked(scale: float, runs: int) -> tuple[str, list[str]]:
     }
     sizes = ", ".join(f"{shape} {int(rows * scale):,} rows" for shape, rows in ROWS.items())
     about = f"{sizes}; median of {runs} runs, load average {before:.2f} before and {os.getloadavg()[0]:.2f} after."
-    return report(about, medians), failures(medians)
+    return report(about, medians), {"about": about, "rows": figures(medians)}, failures(medians)
+
+
+def figures(medians: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+    """One row per shape and share, for the report of all benchmarks."""
+    found = []
+    for shape in ROWS:
+        for share in SHARES:
+            upsert, compact = (medians[str(Case(shape, share, side))] for side in ("upsert", "compact"))
+            found.append(
+                {
+                    "shape": shape,
+                    "share": share,
+                    "upsert_s": upsert["wall_s"],
+                    "compact_s": compact["wall_s"],
+                    "ratio": compact["wall_s"] / upsert["wall_s"],
+                    "limit": LIMIT_RATIO,
+                    "low_memory_peak_mb": medians[str(Case(shape, share, "compact", LOW_MEMORY))]["peak_mb"],
+                }
+            )
+    return found
 
 
 def report(about: str, medians: dict[str, dict[str, float]]) -> str:

@@ -1,0 +1,1 @@
+"""Speed held against what it was: `make bench-check`, alone on the machine."""
