@@ -25,8 +25,7 @@ import duckdb
 import pyarrow as pa
 
 import lakesql
-from benchmarks import wide_table
-from benchmarks.workload import COLUMNS
+from benchmarks import wide_table, workload
 from lakesql.storage import Storage
 
 HERE = Path(__file__).parent
@@ -155,7 +154,7 @@ def lookup_tables(folder: Path, rows: int) -> dict[str, Path]:
     paths["parquet"].mkdir(parents=True)
     con = duckdb.connect()
     con.execute("SET TimeZone = 'UTC'")
-    con.execute(f"CREATE TABLE source AS SELECT {COLUMNS.format(late=0)} FROM range({rows}) t(i)")
+    con.execute(f"CREATE TABLE source AS SELECT {workload.SELECT.format(late=0)} FROM range({rows}) t(i)")
     con.execute("CREATE TABLE ordered AS SELECT * FROM source ORDER BY id")
     each = rows // FILES
     for name, table in (("sorted", "ordered"), ("random", "source")):
