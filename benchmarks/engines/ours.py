@@ -43,10 +43,12 @@ def bulk_settings(rows: int) -> dict[str, str]:
 
 def source_reader(data: Path) -> pa.RecordBatchReader:
     """The rows as a stream: they are never in memory all at once."""
-    files = workload.rows_files(data)
-    return pa.RecordBatchReader.from_batches(
-        pq.read_schema(files[0]), (b for f in files for b in pq.ParquetFile(f).iter_batches(65_536))
-    )
+    return _streamed(workload.rows_files(data))
+
+
+def _streamed(files: list[str]) -> pa.RecordBatchReader:
+    batches = (b for f in files for b in pq.ParquetFile(f).iter_batches(65_536))
+    return pa.RecordBatchReader.from_batches(pq.read_schema(files[0]), batches)
 
 
 def _loaded(kind: str, change: str | None, data: Path, home: Path) -> None:
@@ -112,7 +114,9 @@ def _check_table(path: Path, data: Path, change: str, _: object, thorough: bool)
 
 
 def upsert(data: Path, work: Path, kind: str, change: str, memory: str | None = None) -> Ready:
-    rows = pq.read_table(workload.source_file(data, change))
+    """With a memory limit the rows come as a stream, so that the peak is lakesql's and not that of the rows given."""
+    file = workload.source_file(data, change)
+    rows = pq.read_table(file) if memory is None else _streamed([str(file)])
     path = copied(at(data, kind), work)
     table = lakesql.open_table(str(path), _limits(work, memory))
     return Ready(lambda: table.upsert(rows), partial(_check_table, path, data, change))
