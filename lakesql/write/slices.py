@@ -219,7 +219,6 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
             edit, added = _edit(made, list(rows), work.folds.get(target.slice_no))
             spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
             written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
-    pa.default_memory_pool().release_unused()
     where = f"{txn.where}: {txn.action} {txn.instant}"
     logged = made.logged_rows
     require_rows(where, target, written.rows_before + logged, written.rows)
