@@ -521,7 +521,7 @@ def test_a_curve_lets_filters_on_either_column_skip_most_of_the_table(tmp_path: 
         table.bulk_insert(rows.to_arrow_table())
     state = table.state
     size = sum(s.base.size_bytes for s in state.slices() if s.base)
-    target = {"hoodie.clustering.plan.strategy.target.file.max.bytes": str(size // 36)}
+    target = {"hoodie.clustering.plan.strategy.target.file.max.bytes": str(size // 40)}
     table.cluster(["id"], **target)
     assert share_read(state, "a") == share_read(state, "b") == 1
     table.cluster(["a", "b"], strategy, **target)

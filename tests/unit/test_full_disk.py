@@ -94,7 +94,7 @@ def test_a_base_file_that_the_disk_has_no_room_for(version: int, tmp_path: Path)
 def test_duckdb_without_room_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = logged(tmp_path, 9)
 
-    def no_room(*_: object) -> None:
+    def no_room(*_: object, **__: object) -> None:
         raise duckdb.OutOfMemoryException("failed to offload data block of size 256.0 KiB (0 bytes/0 bytes used).")
 
     with monkeypatch.context() as patched:
