@@ -16,7 +16,7 @@ update of a partition column moves the row: it is deleted where it is and insert
 event-time table a move with a smaller ordering value loses as every late update does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sqlglot
@@ -87,7 +87,7 @@ def compile_merge(
     rekeyed = _changed_sql(actions, names, target.key_fields)
     moved = _changed_sql(actions, names, target.partition_fields)
     compared = None if fates else _compared(actions, target, on)
-    placed = bool(target.placed) and not fates
+    placed = bool(target.placed) and not fates and not places.takes_whole_rows(_texts(merge), merge.alias)
     types = {n.lower(): t for n, t in source_columns.items()} if isinstance(source_columns, Mapping) else {}
     told = placed and _keys_told(actions, target, on, types)
     wanted = _Wanted(duplicates, numbered, fates, placed, told and not _all_acted_on(actions))
@@ -117,6 +117,16 @@ def compile_merge(
     inserts = any(a.clause.action == "insert" for a in actions)
     moves = tuple(stage.move_checks(target, inserts, chosen[0]))
     return replace(plan, move_checks=moves, moving_rows_sql=stage.moving_rows_sql(target, *chosen))
+
+
+def _texts(merge: Merge) -> Iterator[str]:
+    """The expressions that may name the target."""
+    if merge.on:
+        yield merge.on.sql
+    for clause in merge.clauses:
+        if clause.condition:
+            yield clause.condition.sql
+        yield from (assignment.value.sql for assignment in clause.assignments or ())
 
 
 def _keys_told(actions: Sequence[_Action], target: Target, on: On, source_types: Mapping[str, str]) -> bool:
@@ -179,7 +189,8 @@ def compile_update(statement: Update, target: Target, numbered: bool = False, fa
         fields.append(f"({' OR '.join(changed)}){_not_late(cast, target, alias)} AS {stage.PATH_CHANGED}")
     compared = None if fates else [c for c in target.columns if c in cast]
     fields += [f"{alias}.{quote(c)} AS {stage.stored(c)}" for c in compared or ()]
-    target = replace(target, placed="") if fates else _told_by_key(target, update.where, update.alias)
+    whole = places.takes_whole_rows([a.value.sql for a in update.assignments], update.alias)
+    target = replace(target, placed="") if fates or whole else _told_by_key(target, update.where, update.alias)
     select = _simple_select(target, update.ctes, alias, update.where, fields, "upsert")
     select = stage.with_same(select, compared)
     rows = stage.rows_sql(target, numbered, marked=not fates)

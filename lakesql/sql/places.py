@@ -14,18 +14,19 @@ The places of a MERGE are those of all rows that `write` would find (`tells`) wh
 the key and the partition columns, with columns of the same types: a row of the source without a match then has a key
 that the table does not have. Those of an UPDATE or DELETE are when its condition is a plain one on the key alone
 (`chosen_by_key`). DOUBTS finds what types do not tell: a stored record key that is not made of the key column, and an
-insert into the partition of NULL, whose rows ON never matches. Then, and where the table has changed by the
+row of the partition of NULL, whose rows ON never matches. Then, and where the table has changed by the
 time it is written, keys are looked up as for any other batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.merge_names import On, Target
-from lakesql.sql.stage import KEY, OP, SAME, STAGE
+from lakesql.sql.stage import KEY, OP, PATH, SAME, STAGE
 from lakesql.table.keys import NULL_PARTITION
 from lakesql.table.names import literal, quote
 from lakesql.table.read import SLICE_NO
@@ -73,11 +74,25 @@ def chosen_by_key(condition: str | None, alias: str, target: Target) -> bool:
     others = {c.lower() for c in target.columns} - {target.key_fields[0].lower()}
     for column in node.find_all(exp.Column):
         first, *rest = [p.name.lower() for p in column.parts]
-        name = rest[0] if rest else first
-        # A name without a table may be one of the target, even inside of a subquery.
-        if (not rest or first == alias.lower()) and (name in others or name.startswith("_")):
+        # A name without a table may be one of the target, even inside of a subquery; what looks like a table, a field of one.
+        names = [first, *rest[:1]] if first == alias.lower() else [first]
+        if any(name in others or name.startswith("_") for name in names):
             return False
-    return True
+    return not takes_whole_rows([condition], alias)
+
+
+def takes_whole_rows(texts: Iterable[str], alias: str) -> bool:
+    """Whether expressions name the row as a value (`t`, `t.*`, COLUMNS(...)), which has the columns of a place then."""
+    for text in texts:
+        found = [token for token in tokens(text) if token.kind != "note"]
+        for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
+            dotted = before is not None and before.text == "."
+            if token.kind in IDENTIFIERS and token.name.lower() == alias.lower() and not dotted:
+                if after is None or after.text != ".":
+                    return True
+            elif token.word == "COLUMNS" or (token.text == "*" and (before is None or before.text in ".(,")):
+                return True
+    return False
 
 
 def _type_of(value: str, source_types: Mapping[str, str]) -> str | None:
@@ -113,6 +128,7 @@ def doubts_sql(target: Target, on: On | None = None) -> str:
     for field in set(on.pairs if on else ()) - set(target.key_fields):
         text = f"coalesce(CAST({quote(field)} AS VARCHAR), '')"
         doubts.append(f"({OP} = 'insert' AND {text} IN ('', {literal(NULL_PARTITION)}))")
+        doubts.append(f"({SLICE_NO} IS NOT NULL AND contains({PATH}, {literal(NULL_PARTITION)}))")
     return f"SELECT 1 FROM {STAGE} WHERE {' OR '.join(doubts)} LIMIT 1"
 
 

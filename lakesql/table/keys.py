@@ -119,7 +119,8 @@ def partition_path_sql(config: TableConfig, schema: pa.Schema, options: Mapping[
 
 def has_plain_paths(config: TableConfig) -> bool:
     """Whether a partition path tells the values of the partition columns, but for NULL and the texts that mean it."""
-    return generator(config) in ("SIMPLE", "COMPLEX") and not config.slash_dates
+    whole = config.url_encode or len(config.partition_fields) == 1  # else 'a/b', 'c' and 'a', 'b/c' are one path
+    return generator(config) in ("SIMPLE", "COMPLEX") and not config.slash_dates and whole
 
 
 def _placeholder(text: str) -> str:

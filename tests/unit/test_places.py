@@ -193,3 +193,57 @@ def test_update_and_delete_look_keys_up_unless_rows_are_chosen_by_key(flat, look
     rest = [("a", 11, "x", 20), ("b", 12, "y", 20)] if statement.startswith("UPDATE") else []
     assert all_rows(flat, "g", COLUMNS) == [*rest, ("c", 3, "z", 10)]
     assert bool(look_ups) == (statement in NOT_BY_KEY)
+
+
+def refuses(con, statement, text):
+    """The statement is refused, and the table as it was."""
+    before = con.sql(f"SELECT * FROM h ORDER BY ALL").fetchall()
+    with pytest.raises(TableError, match=text):
+        con.sql(statement)
+    assert con.sql(f"SELECT * FROM h ORDER BY ALL").fetchall() == before
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("where", ["st.x = 1", "h.st.x = 1", "CAST(st.x AS VARCHAR) = '1'", "id = 'a' AND st.x < 2"])
+def test_a_field_of_a_struct_is_no_condition_on_the_key(con, kind, where):
+    con.sql(
+        f"CREATE TABLE h (id STRING, v BIGINT, st STRUCT<x: INT>) USING hudi TBLPROPERTIES (type = '{kind}', primaryKey = 'id')"
+    )
+    con.sql("INSERT INTO h VALUES ('a', 1, {'x': 1}), ('b', 1, {'x': 2})")
+    con.sql("INSERT INTO h VALUES ('a', 2, {'x': 2})")
+    refuses(con, f"DELETE FROM h WHERE {where}", "more rows of it")
+    refuses(con, f"UPDATE h SET v = 9 WHERE {where}", "more rows of it")
+
+
+def test_a_row_taken_as_a_value_has_the_columns_of_the_table_alone(flat):
+    con = flat
+    con.sql("UPDATE g SET w = CAST(to_json(g) AS VARCHAR), ts = 20 WHERE id = 'a'")
+    merge(con, "('b', 1, '', 30)", "WHEN MATCHED THEN UPDATE SET w = CAST(to_json(t) AS VARCHAR), ts = s.ts")
+    texts = [w for (w,) in con.sql("SELECT w FROM g WHERE id IN ('a', 'b')").fetchall()]
+    assert all('"id":' in text and "__lakesql_slice" not in text and "__lakesql_row" not in text for text in texts)
+    con.sql("DELETE FROM g WHERE g IN (SELECT x FROM g x WHERE x.v = 3)")
+    assert con.last_result.rows_deleted == 1
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_partition_values_that_share_a_path_are_told_apart(con, kind):
+    con.sql(
+        "CREATE TABLE h (id STRING, v BIGINT, p STRING, q STRING) USING hudi PARTITIONED BY (p, q) TBLPROPERTIES "
+        f"(type = '{kind}', primaryKey = 'id', 'hoodie.datasource.write.hive_style_partitioning' = 'false')"
+    )
+    con.sql("INSERT INTO h VALUES ('k', 1, 'a/b', 'c')")
+    source = "(SELECT 'k' AS id, 2::BIGINT AS v, 'a' AS p, 'b/c' AS q) s ON h.id = s.id AND h.p = s.p AND h.q = s.q"
+    refuses(con, f"MERGE INTO h USING {source} {UPSERT}", "would insert keys that the table has already")
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("action", ["DELETE", "UPDATE SET v = 9"])
+def test_rows_of_the_partition_of_null_are_changed_together_or_not_at_all(con, kind, action):
+    con.sql(
+        "CREATE TABLE h (id STRING, v BIGINT, p STRING) USING hudi PARTITIONED BY (p) TBLPROPERTIES "
+        f"(type = '{kind}', primaryKey = 'id')"
+    )
+    con.sql("INSERT INTO h VALUES ('k', 1, '')")
+    con.sql("INSERT INTO h VALUES ('k', 2, NULL)")
+    source = "(SELECT 'k' AS id, '' AS p) s ON h.id = s.id AND h.p = s.p"
+    refuses(con, f"MERGE INTO h USING {source} WHEN MATCHED THEN {action}", "more rows of it")
