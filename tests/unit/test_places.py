@@ -197,10 +197,10 @@ def test_update_and_delete_look_keys_up_unless_rows_are_chosen_by_key(flat, look
 
 def refuses(con, statement, text):
     """The statement is refused, and the table as it was."""
-    before = con.sql(f"SELECT * FROM h ORDER BY ALL").fetchall()
+    before = con.sql("SELECT * FROM h ORDER BY ALL").fetchall()
     with pytest.raises(TableError, match=text):
         con.sql(statement)
-    assert con.sql(f"SELECT * FROM h ORDER BY ALL").fetchall() == before
+    assert con.sql("SELECT * FROM h ORDER BY ALL").fetchall() == before
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
