@@ -600,7 +600,7 @@ def test_of_a_replay_with_a_partition_that_fails_nothing_is_committed(changing, 
     changing(f", 'job.commit.policy' = '{policy}', 'task.maxretries' = '0'", failing)
     commits = rows(con, "SELECT instant FROM kafka_ingest_runs('orders')"), con.sql("SELECT * FROM orders").fetchall()
     with pytest.raises(
-        IngestError, match="nothing was changed; .* What failed: orders:0 stopped at offset 3: leader lost"
+        IngestError, match=r"nothing was changed; .* What failed: orders:0 stopped at offset 3: leader lost"
     ):
         con.execute("REPLAY INGESTION o FROM earliest")
     assert rows(con, NAMES) == BEFORE
