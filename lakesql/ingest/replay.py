@@ -10,20 +10,23 @@ For the same reason a table gets the whole range in one commit, or nothing: no l
 left out, and its rows would stay as they once were. Settings that cut a run are not in force (`_whole`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import duckdb
 import numpy as np
 
-from lakesql.errors import CommitConflict, CommitUnknown, IngestError, LakeError, SQLError
+from lakesql.errors import CommitConflict, CommitUnknown, IngestError, LakeError, LastingError, SQLError
 from lakesql.ingest import front, moving
 from lakesql.ingest import run as run_
 from lakesql.ingest.front import Work
 from lakesql.ingest.hudi_sink import HudiLoad, HudiSink
 from lakesql.ingest.metrics import Metrics
 from lakesql.ingest.model import (
+    Bounds,
     Client,
+    Fetched,
     Job,
     PartitionState,
     Plan,
@@ -144,7 +147,45 @@ def _replaying(job: Job, made: Parts, asked: Replay) -> Parts:
         del state, now_ms
         return _plan(job, client, made, asked, stored)
 
-    return replace(made, sink=sink, plan=planned)
+    return replace(made, client=_Gapless(made.client), sink=sink, plan=planned)
+
+
+@dataclass(slots=True)
+class _Gapless(Client):
+    """A client whose readers stop where records are gone behind some that were read: those were perhaps newer values."""
+
+    inner: Client
+
+    def topics(self) -> Sequence[Topic]:
+        return self.inner.topics()
+
+    def bounds(self, partitions: Sequence[TopicPartition], isolation: str) -> Mapping[TopicPartition, Bounds]:
+        return self.inner.bounds(partitions, isolation)
+
+    def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return self.inner.offsets_at(times_ms)
+
+    def read(
+        self, ranges: Sequence[Range], reset: str, fetch_timeout_s: float, batch_rows: int = 10_000
+    ) -> Iterator[Fetched]:
+        next_ = {one.at: one.low for one in ranges}
+        lows = dict(next_)
+        with ExitStack() as opened:
+            fetched = self.inner.read(ranges, reset, fetch_timeout_s, batch_rows)
+            if hasattr(fetched, "close"):
+                opened.callback(fetched.close)
+            for one in fetched:
+                for at, to in one.moved.items():
+                    if next_[at] > lows[at]:
+                        raise LastingError(
+                            f"{at}: offsets {next_[at]} to {to} were deleted after those before them had been read."
+                        )
+                    lows[at] = next_[at] = to
+                next_.update((at, position.next) for at, position in one.positions.items())
+                yield one
+
+    def close(self) -> None:
+        self.inner.close()
 
 
 @dataclass(slots=True)

@@ -615,6 +615,43 @@ def test_a_replay_that_is_stopped_has_committed_nothing_in_between(changing, con
     assert rows(con, NAMES) == BEFORE
 
 
+class Ageing(FakeClient):
+    """Retention takes the records before `gone` as soon as `after` batches have been read."""
+
+    after = gone = 0
+
+    def _next(self, open_):
+        self.batch = 1
+        self.broker.starts[TopicPartition("orders", 0)] = self.gone if self.after <= 0 else 0
+        self.after -= 1
+        return super()._next(open_)
+
+
+@pytest.mark.parametrize("reset", ["nearest", "latest"])
+def test_a_replay_commits_nothing_when_records_are_deleted_behind_some_that_it_has_read(changing, con, reset):
+    def opened(found):
+        client = Ageing(found)
+        client.after, client.gone = 1, 4
+        return client
+
+    changing(f", 'reset.on.offset.out.of.range' = '{reset}'", opened)
+    with pytest.raises(IngestError, match=r"nothing was changed; .* orders:0: offsets 1 to 4 were deleted"):
+        con.execute("REPLAY INGESTION o FROM (0 = earliest)")
+    assert rows(con, NAMES) == BEFORE
+
+
+def test_a_replay_goes_on_where_only_its_first_records_are_deleted_meanwhile(changing, con):
+    def opened(found):
+        client = Ageing(found)
+        client.gone = 2
+        return client
+
+    changing(opened=opened)
+    assert [r["read"] for r in named(con, "REPLAY INGESTION o FROM (0 = earliest)")] == [3]
+    assert rows(con, NAMES) == BEFORE
+    assert "Lost while orders:0 was read: 2 offsets" in str(con.last_result.notes)
+
+
 def test_a_replay_whose_end_cannot_be_had_is_refused(changing, con, monkeypatch):
     changing()
     bounds, calls = FakeClient.bounds, []
