@@ -4,7 +4,8 @@ Everything happens on a connection of the load's own: views and TEMP tables go w
 topic, partition and offset, so it is a matter of the range alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -146,20 +147,27 @@ class Batch:
         tombs = "__lakesql_tombs"
         if self.select:
             self._kafka(tombstones.together(columns, tombs))
-            tombs = tombstones.meant(self.con, table, self._selected(), tombs, notes)
+            with self._over_tombstones():
+                tombs = tombstones.meant(self.con, table, self._selected(), tombs, notes)
         live, self.voided = tombstones.settle(self.con, "__lakesql_rows", columns, tombs, self.tomb_columns)
         found = []
         for number, later in enumerate((True, False)):
             self._kafka(tombstones.as_rows(columns, later))
-            try:
+            with self._over_tombstones():
                 found.append(tombstones.deletes_sql(self.con, table, self._selected(), number, notes))
-            except duckdb.Error as error:
-                raise JobError(
-                    f"{self.path}: AS SELECT cannot run over tombstones: {relation.plain(error)}. They are rows with NULL in every column "
-                    "that is not of the key; a run without other rows knows the columns of the key and of the table. "
-                    "Nothing was committed. Correct the SELECT, or give the columns in the format."
-                ) from error
         return live, found[0], found[1]
+
+    @contextmanager
+    def _over_tombstones(self) -> Iterator[None]:
+        """JobError for what is the fault of AS SELECT; not for memory that is out, files or an interrupt."""
+        try:
+            yield
+        except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
+            raise JobError(
+                f"{self.path}: AS SELECT cannot run over tombstones: {relation.plain(error)}. They are rows with NULL in every column "
+                "that is not of the key; a run without other rows knows the columns of the key and of the table. "
+                "Nothing was committed. Correct the SELECT, or give the columns in the format."
+            ) from error
 
     def _keyed(self, live: str, table: TableState, notes: list[str]) -> str:
         """SQL of those rows that have a record key; the others go to `unkeyed`.

@@ -25,6 +25,10 @@ LAST, GONE, FOUND, MEANT = "__lakesql_last", "__lakesql_gone", "__lakesql_found"
 TABLES = (LAST, MEANT, *(f"{name}_{n}" for name in (GONE, FOUND) for n in (0, 1)))
 """TEMP tables that are made here."""
 
+_NOT_BY_ONE = (duckdb.BinderException, duckdb.ParserException, duckdb.NotImplementedException)
+"""What DuckDB says about a query that it cannot ask about one record at a time. Anything else, memory that is out or an
+interrupt, says nothing about which tombstones are meant."""
+
 _KAFKA = frozenset(KAFKA.names)
 _PLACE = "struct_pack(topic := {0}_topic, number := {0}_partition, at := {0}_offset)"
 
@@ -75,7 +79,7 @@ def meant(con: Connection, table: TableState, select: str, tombs: str, notes: li
         lack = [k for k in keys if k.lower() not in given]
         made += "false" if lack else " AND ".join(keyed)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {MEANT} AS SELECT * FROM {tombs} t WHERE EXISTS ({made})").fetchall()
-    except duckdb.Error:  # it is run over all of them next, where a fault of the query is told
+    except _NOT_BY_ONE:  # it is run over all of them next, where a fault of the query is told
         return tombs
     skipped = con.execute(f"SELECT (SELECT count(*) FROM {tombs}) - (SELECT count(*) FROM {MEANT})").fetchall()[0][0]
     if skipped:

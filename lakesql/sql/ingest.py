@@ -69,7 +69,7 @@ def replay_ingestion(session: Session, statement: ReplayIngestion) -> pa.Table:
 
 def _asked(session: Session, statement: ReplayIngestion) -> Replay:
     end = None if statement.end is None else _wanted(session, statement.end)
-    return Replay(_wanted(session, statement.begin), end)
+    return Replay(_wanted(session, statement.begin), end, [option.key for option in statement.options])
 
 
 def explain(session: Session, statement: ExplainIngest) -> pa.Table:

@@ -2,11 +2,13 @@
 
 import gc
 import threading
+import time
+import weakref
 
 import pyarrow as pa
 import pytest
 
-from lakesql.ingest import fetching
+from lakesql.ingest import collector, fetching
 from lakesql.ingest.collector import without_collector
 from lakesql.ingest.kafka_columns import empty_batch
 from lakesql.ingest.model import RAW, Fetched
@@ -95,5 +97,76 @@ def test_the_collector_rests_while_any_thread_is_within_and_is_back_after_an_err
         with without_collector():
             pass
         assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+class Node:
+    """One that holds itself: only the collector removes it."""
+
+    def __init__(self):
+        self.own = self
+
+
+def left_at(clock, seconds):
+    """The generation that is collected when a block within another is left at that time."""
+    found = []
+
+    def heard(phase, info):
+        if phase == "start":
+            found.append(info["generation"])
+
+    clock[0] = seconds
+    gc.callbacks.append(heard)
+    try:
+        with without_collector(lambda: clock[0]):
+            pass
+    finally:
+        gc.callbacks.remove(heard)
+    return found
+
+
+def test_a_rest_that_goes_on_is_broken_by_collections_of_what_is_young_and_each_minute_of_all():
+    clock = [100.0]
+    with without_collector(lambda: clock[0]):
+        lost = weakref.ref(Node())
+        assert [left_at(clock, 100 + s) for s in (0, 4.9)] == [[], []]
+        assert lost() is not None
+        assert [left_at(clock, 100 + s) for s in (5, 5.1, 9.9, 10)] == [[1], [], [], [1]]
+        assert lost() is None
+        assert [left_at(clock, 100 + s) for s in (59.9, 60, 64.9, 65)] == [[1], [2], [], [1]]
+        assert not gc.isenabled()
+    with without_collector(lambda: clock[0]):  # another rest begins anew
+        assert left_at(clock, 169) == []
+
+
+def test_threads_that_never_rest_all_at_once_do_not_keep_cycles(monkeypatch):
+    monkeypatch.setattr(collector, "YOUNG_S", 0.05)
+    found, stop = [], threading.Event()
+
+    def task():
+        while not stop.is_set():
+            with without_collector():
+                found.append(weakref.ref(Node()))
+                time.sleep(0.01)
+
+    with without_collector():
+        threads = [threading.Thread(target=task) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert sum(one() is not None for one in found) < len(found) / 2
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_is_not_asked_to_collect():
+    clock = [0.0]
+    gc.disable()
+    try:
+        with without_collector(lambda: clock[0]):
+            assert left_at(clock, 1000) == []
     finally:
         gc.enable()

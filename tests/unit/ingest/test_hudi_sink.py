@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import lakesql
 from lakesql.errors import IngestConflict, IngestError, JobError, TableError
+from lakesql.ingest import tombstones
 from lakesql.ingest.hudi_sink import HudiSink
 from lakesql.ingest.model import Decoded, PartitionState, Range, State, TopicPartition, WorkUnit
 from lakesql.ingest.quarantine import quarantine_table
@@ -455,6 +456,70 @@ def test_tombstone_of_which_the_select_makes_no_key_deletes_and_voids_nothing(tm
         done = run(HudiSink(con, job(path, select=select), str(path)), topics, key=None)
     assert [row[0] for row in rows_of(path)] == left
     assert (f"{skipped} tombstones were skipped: AS SELECT makes no row" in said(done)) == (skipped > 0)
+
+
+class Asked:
+    """A connection on which it fails to ask about one tombstone at a time."""
+
+    def __init__(self, con, error):
+        self._con, self._error = con, error
+
+    def execute(self, sql):
+        if "WHERE EXISTS" in sql:
+            raise self._error
+        return self._con.execute(sql)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (duckdb.OutOfMemoryException("x"), True),
+        (duckdb.InterruptException("x"), True),
+        (duckdb.IOException("x"), True),
+        (duckdb.ConversionException("x"), True),
+        (duckdb.BinderException("x"), False),
+        (duckdb.ParserException("x"), False),
+        (duckdb.NotImplementedException("x"), False),
+    ],
+)
+def test_tombstones_are_all_meant_only_where_the_select_cannot_be_asked_about_each(tmp_path, error, raised):
+    path = tmp_path / "t"
+    run(sink(path), {ONE: [record(1, 10)]})
+    table, asked = load(open_storage(path)), ("SELECT id FROM kafka", "tombs", [])
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE tombs AS SELECT 1 AS id")
+        con.execute("CREATE VIEW kafka AS FROM tombs")
+        assert tombstones.meant(con, table, *asked) == tombstones.MEANT
+        if raised:
+            with pytest.raises(type(error)):
+                tombstones.meant(Asked(con, error), table, *asked)
+        else:
+            assert tombstones.meant(Asked(con, error), table, *asked) == "tombs"
+
+
+def test_a_select_that_cannot_be_asked_about_one_tombstone_takes_all_of_them(tmp_path):
+    path = tmp_path / "t"
+    topics = {ONE: [record(1, 10), record(2, 20)]}
+    select = "SELECT id, v FROM kafka USING SAMPLE 100%"
+    run(sink(path, job(path, select=select)), topics)
+    topics[ONE].append(("1", None))
+    run(sink(path, job(path, select=select)), topics)
+    assert rows_of(path) == [(2, 20)]
+
+
+def test_a_file_that_the_select_reads_and_that_is_gone_is_no_fault_of_the_select(tmp_path):
+    path, names = tmp_path / "t", tmp_path / "names.csv"
+    names.write_text("id\n1\n2\n")
+    given = job(path, select=f"SELECT id, v FROM kafka JOIN '{names}' USING (id)")
+    topics = {ONE: [record(1, 10), record(2, 20)]}
+    run(sink(path, given), topics)
+    names.unlink()
+    topics[ONE].append(("1", None))
+    with pytest.raises(duckdb.IOException, match="No files found"):
+        run(sink(path, given), topics)
+    names.write_text("id\n1\n2\n")
+    run(sink(path, given), topics)
+    assert rows_of(path) == [(2, 20)]
 
 
 def test_tombstone_that_does_not_say_its_key_is_skipped_and_said(tmp_path):

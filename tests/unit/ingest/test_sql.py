@@ -2,13 +2,14 @@
 
 import io
 import json
+import time
 
 import pytest
 
 import lakesql
 from lakesql.errors import IngestError, JobError, LakeError, SQLError, TableError
 from lakesql.ingest import kafka
-from lakesql.ingest.model import TopicPartition
+from lakesql.ingest.model import Bounds, TopicPartition
 from lakesql.shell import batch, new_shell
 from tests.kafka.produce import produce
 from tests.unit.ingest.fakes import Broker, FakeClient
@@ -512,6 +513,158 @@ def test_a_partition_that_was_never_read_is_not_replayed(defined, broker):
     broker.add("orders", 2, [message(70)])
     assert [r["partition"] for r in named(defined, "REPLAY INGESTION o FROM earliest")] == [0, 1]
     assert "the ingestion has not read them yet: orders:2" in str(defined.last_result.notes)
+
+
+NAMES = "SELECT id, name FROM orders ORDER BY id"
+BEFORE = [(1, "new"), (2, "new"), (3, "x"), (9, "x")]
+
+
+class Interrupted(FakeClient):
+    """One record in 0.2 seconds, then Ctrl-C in place of the fourth."""
+
+    def _next(self, open_):
+        self.batch = 1
+        if open_[TopicPartition("orders", 0)][0] == 3:
+            raise KeyboardInterrupt
+        time.sleep(0.2)
+        return super()._next(open_)
+
+
+@pytest.fixture
+def changing(con, monkeypatch):
+    """Makes an ingestion that has read rows and their newer values; `opened` makes the clients of what comes then."""
+
+    def made(options="", opened=FakeClient):
+        names = ["old", "old", "x", "new", "new"]
+        found = Broker().add("orders", 0, [message(i, name=n) for i, n in zip([1, 2, 3, 1, 2], names, strict=True)])
+        found.add("orders", 1, [message(9, name="x")])
+        monkeypatch.setattr(kafka, "open_client", lambda *_, **__: FakeClient(found))
+        con.execute(f"CREATE INGESTION o AS {ingest(options=OPTIONS + options)}")
+        while [r["read"] for r in named(con, "RUN INGESTION o")] != [0, 0]:
+            pass
+        assert rows(con, NAMES) == BEFORE
+        monkeypatch.setattr(kafka, "open_client", lambda *_, **__: opened(found))
+        return found
+
+    return made
+
+
+def failing(found):
+    return FakeClient(found, failing={TopicPartition("orders", 0): 3})
+
+
+LIMIT = "'extract.limit.enabled' = 'true', 'extract.limit.type' = 'count', 'extract.limit.count.limit' = '3'"
+
+
+@pytest.mark.parametrize("options", [LIMIT, "'lakesql.commit.interval' = '1ms'", "'job.commit.policy' = 'partial'"])
+def test_settings_that_cut_a_run_are_not_in_force_for_a_replay_and_it_says_so(changing, con, options):
+    changing(", " + options)
+    assert [(r["read"], r["stop"]) for r in named(con, "REPLAY INGESTION o FROM earliest")] == [
+        (5, "high"),
+        (1, "high"),
+    ]
+    assert rows(con, NAMES) == BEFORE
+    [note] = con.last_result.notes
+    assert note.startswith("Not in force for a replay, which is one commit of its whole range or none: ")
+    assert note.removesuffix(".").rpartition(": ")[2].partition(" = ")[0] in options.replace("'", "")
+    assert note in str(rows(con, "EXPLAIN REPLAY INGESTION o FROM earliest"))
+
+
+@pytest.mark.parametrize(
+    ("options", "named_"),
+    [
+        (LIMIT, "extract.limit.type = count"),
+        ("'extract.limit.enabled' = 'true', 'extract.limit.type' = 'time', 'extract.limit.timeLimit' = '3'", "= time"),
+        ("'lakesql.commit.interval' = '1s'", "lakesql.commit.interval"),
+        ("'job.commit.policy' = 'successful'", "job.commit.policy = successful"),
+    ],
+)
+def test_a_replay_that_is_told_to_cut_itself_is_refused(changing, con, options, named_):
+    changing()
+    for statement in ("REPLAY", "EXPLAIN REPLAY"):
+        with pytest.raises(SQLError, match=f"a replay cannot be run with .*{named_}"):
+            con.execute(f"{statement} INGESTION o FROM earliest WITH ({options})")
+    assert rows(con, NAMES) == BEFORE
+
+
+def test_a_replay_takes_settings_that_cut_nothing(changing, con):
+    changing(", 'job.commit.policy' = 'partial'")
+    given = "'job.commit.policy' = 'full', 'lakesql.commit.interval' = 'off', 'extract.limit.enabled' = 'true'"
+    rate = "'extract.limit.type' = 'rate', 'extract.limit.rate.limit' = '1000'"
+    found = named(con, f"REPLAY INGESTION o FROM earliest WITH ({given}, {rate})")
+    assert ([r["read"] for r in found], con.last_result.notes) == ([5, 1], ())
+
+
+@pytest.mark.parametrize("policy", ["full", "partial", "successful"])
+def test_of_a_replay_with_a_partition_that_fails_nothing_is_committed(changing, con, policy):
+    changing(f", 'job.commit.policy' = '{policy}', 'task.maxretries' = '0'", failing)
+    commits = rows(con, "SELECT instant FROM kafka_ingest_runs('orders')"), con.sql("SELECT * FROM orders").fetchall()
+    with pytest.raises(
+        IngestError, match=r"nothing was changed; .* What failed: orders:0 stopped at offset 3: leader lost"
+    ):
+        con.execute("REPLAY INGESTION o FROM earliest")
+    assert rows(con, NAMES) == BEFORE
+    again = rows(con, "SELECT instant FROM kafka_ingest_runs('orders')"), con.sql("SELECT * FROM orders").fetchall()
+    assert again == commits
+
+
+def test_a_replay_that_is_stopped_has_committed_nothing_in_between(changing, con):
+    changing(", 'lakesql.commit.interval' = '100ms', 'taskexecutor.threadpool.size' = '1'", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        con.execute("REPLAY INGESTION o FROM (0 = earliest)")
+    assert rows(con, NAMES) == BEFORE
+
+
+class Ageing(FakeClient):
+    """Retention takes the records before `gone` as soon as `after` batches have been read."""
+
+    after = gone = 0
+
+    def _next(self, open_):
+        self.batch = 1
+        self.broker.starts[TopicPartition("orders", 0)] = self.gone if self.after <= 0 else 0
+        self.after -= 1
+        return super()._next(open_)
+
+
+@pytest.mark.parametrize("reset", ["nearest", "latest"])
+def test_a_replay_commits_nothing_when_records_are_deleted_behind_some_that_it_has_read(changing, con, reset):
+    def opened(found):
+        client = Ageing(found)
+        client.after, client.gone = 1, 4
+        return client
+
+    changing(f", 'reset.on.offset.out.of.range' = '{reset}'", opened)
+    with pytest.raises(IngestError, match=r"nothing was changed; .* orders:0: offsets 1 to 4 were deleted"):
+        con.execute("REPLAY INGESTION o FROM (0 = earliest)")
+    assert rows(con, NAMES) == BEFORE
+
+
+def test_a_replay_goes_on_where_only_its_first_records_are_deleted_meanwhile(changing, con):
+    def opened(found):
+        client = Ageing(found)
+        client.gone = 2
+        return client
+
+    changing(opened=opened)
+    assert [r["read"] for r in named(con, "REPLAY INGESTION o FROM (0 = earliest)")] == [3]
+    assert rows(con, NAMES) == BEFORE
+    assert "Lost while orders:0 was read: 2 offsets" in str(con.last_result.notes)
+
+
+def test_a_replay_whose_end_cannot_be_had_is_refused(changing, con, monkeypatch):
+    changing()
+    bounds, calls = FakeClient.bounds, []
+
+    def lost(self, partitions, isolation):
+        calls.append(1)
+        found = bounds(self, partitions, isolation)
+        return found if len(calls) == 1 else {at: Bounds(error="timed out") for at in found}
+
+    monkeypatch.setattr(FakeClient, "bounds", lost)
+    with pytest.raises(IngestError, match="the end of orders:0 could not be had: timed out"):
+        con.execute("REPLAY INGESTION o FROM (0 = earliest)")
+    assert rows(con, NAMES) == BEFORE
 
 
 # ---------------------------------------------------------------- table functions
