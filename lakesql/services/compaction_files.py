@@ -12,7 +12,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from lakesql.table.state import TableState
 from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
 from lakesql.write.settings import WriteConfig
 from lakesql.write.transaction import CREATE_MARKER, MERGE_MARKER, Transaction, beat, mark
+from lakesql.write.workers import Workers
 
 WORKERS = 2
 PORTION_BYTES = 8 << 20
@@ -104,14 +105,14 @@ def fold_all(
             progress(len(stats), len(slices))
 
     alone = len(slices) == 1
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-compact") as pool:
+    with Workers(WORKERS, "lakesql-compact") as workers:
         for chunk in deltas.chunks_of(slices, PORTION_BYTES):
             beat(work.txn)
             found = deltas.folded(con, work.view, [slices[n] for n in chunk])
             for number, delta in zip(chunk, found, strict=True):
                 while len(running) >= WORKERS:
                     finish_first()
-                running.append((number, pool.submit(_fold, work, number, slices[number], delta, alone)))
+                running.append((number, workers.submit(_fold, work, number, slices[number], delta, alone)))
         while running:
             finish_first()
     return [stats[number] for number in range(len(slices))]

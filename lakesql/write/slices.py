@@ -10,11 +10,11 @@ Rows for logs are collected until LOG_ROWS, then encoded together and written by
 Here is the only place where copy-on-write and merge-on-read differ: `Target.kind`, decided by `route`.
 """
 
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any
 
 import duckdb
@@ -37,6 +37,7 @@ from lakesql.write.plan import APPEND, CREATE, DELETED, INSERTED, REWRITE, UPDAT
 from lakesql.write.settings import WriteConfig
 from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_HASH, ROW_KEY, ROW_NO, ROW_PART, Stream
 from lakesql.write.transaction import APPEND_MARKER, CREATE_MARKER, MERGE_MARKER, Transaction, beat, mark
+from lakesql.write.workers import ClosedError, Workers
 
 WORKERS = 2
 LOG_ROWS = 32_768
@@ -86,36 +87,36 @@ def write_targets(
     alone = sum(t.kind != APPEND for t in targets) == 1
     pa.default_memory_pool().release_unused()  # what reading the rows has left: 200 MB of 5M rows
     stats: list[WriteStat | None] = [None] * len(targets)
-    with (
-        ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-write") as pool,
-        _LogBuffer(work, stats) as logs,
-    ):
-        running: deque[tuple[int, _Feed]] = deque()
-        try:
-            for number, piece in _by_target(con, rows):
-                if targets[number].kind == APPEND:
-                    if logs.rows >= LOG_ROWS and number not in logs:
-                        logs.flush()
-                    logs.add(number, targets[number], piece)
-                    continue
-                if not running or running[-1][0] != number:
-                    if running:
-                        running[-1][1].end()
-                    while len(running) >= WORKERS:
-                        first, feed = running.popleft()
-                        stats[first] = feed.result()
-                    running.append((number, _Feed(pool, work, number, targets[number], alone)))
-                running[-1][1].put(piece)
-            logs.flush()
-            if running:
-                running[-1][1].end()
-            for number, feed in running:
-                stats[number] = feed.result()
-            logs.wait()
-        except BaseException:
-            for _, feed in running:
-                feed.cancel()
-            raise
+    running: deque[tuple[int, _Feed]] = deque()
+
+    def abandon() -> None:
+        for _, feed in running:
+            feed.abandon()
+
+    with Workers(WORKERS, "lakesql-write", abandon) as workers, Workers(WORKERS, "lakesql-log") as log_workers:
+        logs = _LogBuffer(work, stats, log_workers)
+        for number, piece in _by_target(con, rows):
+            if targets[number].kind == APPEND:
+                if logs.rows >= LOG_ROWS and number not in logs:
+                    logs.flush()
+                logs.add(number, targets[number], piece)
+                continue
+            if not running or running[-1][0] != number:
+                if running:
+                    running[-1][1].end()
+                while len(running) >= WORKERS:
+                    first, feed = running[0]
+                    stats[first] = feed.result()
+                    running.popleft()
+                running.append((number, _Feed()))  # known before its worker begins, which an interrupt may cut off
+                running[-1][1].begin(workers, work, number, targets[number], alone)
+            running[-1][1].put(piece)
+        logs.flush()
+        if running:
+            running[-1][1].end()
+        for number, feed in running:
+            stats[number] = feed.result()
+        logs.wait()
     assert all(s is not None for s in stats), "every target must have rows"
     return [s for s in stats if s is not None]
 
@@ -139,57 +140,41 @@ def _by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Iterator[tuple[i
 class _Feed:
     """The rows on their way to one worker, at most _QUEUED_BYTES of them and one piece."""
 
-    def __init__(self, pool: ThreadPoolExecutor, work: Job, number: int, target: Target, alone: bool) -> None:
-        self._pieces: deque[pa.Table] = deque()
+    def __init__(self) -> None:
+        self._pieces: SimpleQueue[pa.Table | None] = SimpleQueue()  # None: no more come
+        self._taken: SimpleQueue[int] = SimpleQueue()  # bytes
         self._bytes = 0
-        self._ended = self._cancelled = False
-        self._changed = threading.Condition()
-        self._future: Future[WriteStat] = pool.submit(_write_base, work, number, target, self._rows(), alone)
-        self._future.add_done_callback(lambda _: self._wake())
+        self._abandoned = False
+
+    def begin(self, workers: Workers, work: Job, number: int, target: Target, alone: bool) -> None:
+        self._future = workers.submit(_write_base, work, number, target, self._rows(), alone)
+        self._future.add_done_callback(lambda _: self._taken.put(0))
 
     def put(self, rows: pa.Table) -> None:
-        with self._changed:
-            while self._bytes >= _QUEUED_BYTES and not self._future.done():
-                self._changed.wait()
-            if not self._future.done():
-                self._pieces.append(rows)
-                self._bytes += rows.nbytes
-                self._changed.notify_all()
-                return
-        self._future.result()  # the worker failed: its error is the news
+        while self._bytes >= _QUEUED_BYTES and not self._future.done():
+            self._bytes -= self._taken.get()
+        if self._future.done():
+            self._future.result()  # the worker failed: its error is the news
+        self._pieces.put(rows)
+        self._bytes += rows.nbytes
 
     def end(self) -> None:
-        self._ended = True
-        self._wake()
+        self._pieces.put(None)
 
-    def cancel(self) -> None:
-        self._cancelled = True
-        self._wake()
+    def abandon(self) -> None:
+        self._abandoned = True
+        self._pieces.put(None)
 
     def result(self) -> WriteStat:
         return self._future.result()
 
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
     def _rows(self) -> Iterator[pa.Table]:
-        while True:
-            with self._changed:
-                while not (self._pieces or self._ended or self._cancelled):
-                    self._changed.wait()
-                if self._cancelled:
-                    raise _CancelledError
-                if not self._pieces:
-                    return
-                rows = self._pieces.popleft()
-                self._bytes -= rows.nbytes
-                self._changed.notify_all()
+        while (rows := self._pieces.get()) is not None and not self._abandoned:
+            self._taken.put(rows.nbytes)
             yield rows
-
-
-class _CancelledError(Exception):
-    """The write failed elsewhere."""
+            del rows
+        if self._abandoned:
+            raise ClosedError
 
 
 def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table], alone: bool) -> WriteStat:
@@ -345,23 +330,17 @@ class _Gathered:
 class _LogBuffer:
     """Rows for log files, until there are enough to encode them together; then the files, in threads."""
 
-    def __init__(self, work: Job, stats: list[WriteStat | None]) -> None:
+    def __init__(self, work: Job, stats: list[WriteStat | None], workers: Workers) -> None:
         self.rows = 0
         self._work = work
         self._stats = stats
         self._held: dict[int, tuple[Target, list[pa.Table]]] = {}
-        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="lakesql-log")
+        self._workers = workers
         self._running: deque[Future[None]] = deque()
         logs = [f for f in work.state.files if isinstance(f, LogFile)] if work.state.config.version < 8 else []
         self._logs: dict[tuple[str, str], list[LogFile]] = {}
         for file in logs:
             self._logs.setdefault((file.partition, file.file_id), []).append(file)
-
-    def __enter__(self) -> "_LogBuffer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     def __contains__(self, number: int) -> bool:
         return number in self._held
@@ -375,7 +354,7 @@ class _LogBuffer:
         if not self._held:
             return
         self.wait(WORKERS - 1)
-        self._running.append(self._pool.submit(self._write, self._held))
+        self._running.append(self._workers.submit(self._write, self._held))
         self._held, self.rows = {}, 0
 
     def wait(self, left: int = 0) -> None:
