@@ -26,7 +26,7 @@ from lakesql.storage import Storage, open_storage
 from lakesql.table import live
 from lakesql.table.known_settings import make_utc
 from lakesql.table.listing import look
-from lakesql.table.lists import FileList, by_number
+from lakesql.table.lists import FileList, by_number, handed
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
 from lakesql.table.state import TableState
@@ -201,6 +201,7 @@ class Instance:
             known = self._queries.get(key)
         if known is not None:
             self._note(known[1])
+            handed(known[2])
             return known[0]
         planner = self._planners[function]
         with ExitStack() as opened, live.noted() as held, by_number() as lists:
@@ -214,6 +215,7 @@ class Instance:
         text, last = made if isinstance(made, tuple) else (made, None)
         self._note(last)
         self._keep(transaction, held)
+        handed(lists)
         with self._lock:
             self._queries[key] = text, last, lists
             while len(self._queries) > QUERIES_MAX:

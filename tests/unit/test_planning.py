@@ -1,9 +1,11 @@
 """What a statement costs before a row is read: folders that are listed, files that are opened, modules that are loaded."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +201,27 @@ def test_long_lists_of_files_reach_duckdb_by_number(wide):
     made.clear()
     with pytest.raises(SQLError, match="Run the statement again"):
         lists.paths_of(number)
+
+
+def test_thread_that_plans_holds_its_lists_whatever_others_forget(wide):
+    con = lakesql.connect(warehouse=str(wide.parent))
+    instance = con._session.instance
+    asked_for = ("hudi_read_optimized", "wide", (None,) * 4, 1)
+
+    def files(text: str) -> int:
+        instance.forget()  # as another thread that closes a cursor does between the plan and its bind
+        [number] = re.findall(rf"{lists.FUNCTION}\((\d+)\)", text)
+        return len(lists.paths_of(int(number)))
+
+    assert files(instance._query(*asked_for)) == GROUPS
+    text = instance._query(*asked_for)
+    ended = threading.Thread(target=lambda: instance._query(*asked_for[:3], 2))
+    ended.start()
+    ended.join()
+    for other in range(3, 3 + lists.HANDED_MAX):
+        instance._query("hudi_incremental", "wide", ("earliest", None, None, None), other)
+    assert instance._query(*asked_for) == text  # known already, and handed out anew
+    assert files(text) == GROUPS
 
 
 def test_base_files_carry_a_filter_that_duckdb_asks_for_keys(tmp_path):
