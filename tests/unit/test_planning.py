@@ -19,7 +19,7 @@ from benchmarks import wide_table
 from lakesql import storage as storages
 from lakesql.errors import FormatError, SQLError, TableError
 from lakesql.storage import LocalStorage
-from lakesql.table import lists
+from lakesql.table import deltas, lists
 from lakesql.table.listing import look
 from lakesql.table.state import load
 from tests.samples import KINDS, Kind, create, rows, tuples
@@ -222,6 +222,50 @@ def test_thread_that_plans_holds_its_lists_whatever_others_forget(wide):
         instance._query("hudi_incremental", "wide", ("earliest", None, None, None), other)
     assert instance._query(*asked_for) == text  # known already, and handed out anew
     assert files(text) == GROUPS
+
+
+def test_lists_of_statements_run_while_planning_are_texts(tmp_path):
+    """The cursor that plans may not know the function behind the numbers: the user's connection is gone, locked or in
+    the transaction that made it."""
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("p", pa.string())])
+    table = lakesql.create_table(str(tmp_path / "t"), schema, type="mor", primary_key=["id"], partitioned_by=["p"])
+    count = lists.LONG + 5
+    for v in (1, 2):
+        table.upsert(pa.table({"id": range(count), "v": [v] * count, "p": [f"p{n}" for n in range(count)]}))
+    scan = f"SELECT count(*) FROM hudi_scan('{tmp_path}/t')"
+    exact = f"SELECT rows_updated FROM hudi_freshness('{tmp_path}/t', exact := true)"
+    advice = f"SELECT count(*) > 0 FROM hudi_advice('{tmp_path}/t', measure := true)"
+
+    def gone() -> duckdb.DuckDBPyConnection:
+        con = duckdb.connect()
+        lakesql.register(con)
+        return con.cursor()
+
+    def uncommitted() -> duckdb.DuckDBPyConnection:
+        con = duckdb.connect()
+        con.begin()
+        lakesql.register(con)
+        return con
+
+    def locked() -> duckdb.DuckDBPyConnection:
+        con = duckdb.connect()
+        lakesql.register(con)
+        con.execute("SET GLOBAL TimeZone = 'Europe/Oslo'")
+        con.execute("SET lock_configuration = true")
+        return con
+
+    for connected in (gone, uncommitted, locked):
+        deltas._cache.clear()
+        con = connected()
+        assert con.execute(scan).fetchall() == [(count,)]
+        assert con.execute(exact).fetchall() == [(count,)]
+        assert con.execute(advice).fetchall() == [(True,)]
+    with lists.by_number() as made:
+        with lists.spelt():
+            assert not lists.numbered()
+            assert lists.list_sql(["a"] * lists.LONG).startswith("['a', ")
+        assert lists.numbered()
+    assert not made
 
 
 def test_base_files_carry_a_filter_that_duckdb_asks_for_keys(tmp_path):
