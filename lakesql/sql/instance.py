@@ -121,7 +121,7 @@ class Instance:
         found = look(self.storage(path))
         with self._lock:
             newest = self._newest.get(path)
-            if newest is not None and newest == found:
+            if newest is not None and not newest.is_broken and newest == found:
                 found = newest  # the storage may not be one that `look` remembers
             self._newest[path] = found
             # Another thread cannot have the same transaction, but a name and a path may lead here at once.
