@@ -54,7 +54,7 @@ class Free:
 
 
 class Owner:
-    """Who runs statements: one per connection of the user."""
+    """Who runs statements: one per connection of the user, as long as it is open."""
 
 
 class Instance:
@@ -76,6 +76,7 @@ class Instance:
             OrderedDict()
         )
         self._thread = threading.local()
+        self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
         self._reading: weakref.WeakKeyDictionary[Owner, tuple[int, list[live.Held]]] = weakref.WeakKeyDictionary()
         self._unowned: deque[list[live.Held]] = deque(maxlen=UNOWNED_MAX)
 
@@ -141,6 +142,7 @@ class Instance:
         with self._lock:
             self._snapshots.clear()
             self._newest.clear()
+            self._storages.clear()
             self._queries.clear()
 
     # ------------------------------------------------------------ results that may be read on
@@ -148,6 +150,18 @@ class Instance:
     def own(self, owner: Owner) -> None:
         """From now on this thread runs statements for `owner`."""
         self._thread.owner = weakref.ref(owner)
+
+    def join(self, owner: Owner) -> None:
+        """A connection was opened."""
+        with self._lock:
+            self._owners.add(owner)
+
+    def leave(self, owner: Owner) -> bool:
+        """A connection is closed; whether it was the last one."""
+        with self._lock:
+            self._reading.pop(owner, None)
+            self._owners.discard(owner)
+            return not self._owners
 
     def release(self, owner: Owner) -> None:
         """The owner's last result is not read on."""

@@ -1,11 +1,13 @@
 """What a statement costs before a row is read: folders that are listed, files that are opened, modules that are loaded."""
 
+import gc
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ from benchmarks import wide_table
 from lakesql import storage as storages
 from lakesql.errors import FormatError, SQLError, TableError
 from lakesql.storage import LocalStorage
-from lakesql.table import deltas, lists
+from lakesql.table import deltas, lists, planned
 from lakesql.table.listing import look
 from lakesql.table.state import load
 from tests.samples import KINDS, Kind, create, rows, tuples
@@ -183,6 +185,36 @@ def test_slices_grown_from_look_to_look_are_those_of_a_full_listing(tmp_path, ki
     table.rollback()
     compare()
     assert tuples(table.read()) == tuples(lakesql.open_table(tmp_path / "t").read())
+
+
+def test_what_was_listed_goes_with_its_storage(wide):
+    table = lakesql.open_table(wide)
+    table.read().read_all()
+    seen = weakref.ref(table._storage)
+    del table
+    gc.collect()
+    assert seen() is None
+
+
+def test_closing_a_cursor_makes_the_others_list_nothing_again(wide):
+    con = lakesql.connect(warehouse=str(wide.parent))
+    con.sql("SELECT * FROM wide")
+    storage = con._session.instance.storage("wide")
+    con.cursor().close()
+    assert asked(storage, lambda: con.sql("SELECT * FROM wide"))["list"] == 1
+
+
+def test_closing_a_connection_forgets_what_it_and_its_cursors_have_seen(wide):
+    con = lakesql.connect(warehouse=str(wide.parent))
+    cursor = con.cursor()
+    for one in (con, cursor):
+        one.execute("SELECT count(*) FROM wide").fetchall()
+    seen = weakref.ref(con._session.instance.storage("wide"))
+    con.close()
+    planned._known.clear()
+    deltas._cache.clear()
+    gc.collect()
+    assert seen() is None
 
 
 def test_long_lists_of_files_reach_duckdb_by_number(wide):
