@@ -153,6 +153,9 @@ def _list(storage: Storage, names: Iterable[str], made: dict[str, _Folder]) -> N
         for name, stamp in zip(waiting, stamps, strict=True):
             listed = time.time_ns()
             found, folders = storage.list(name)
+            if name and stamp is None and not found and not folders:  # it is not there any more
+                _drop(name, made)
+                continue
             inner = tuple(f"{name}/{f}" if name else f for f in folders if name or f != HOODIE)
             before = made.get(name)
             for gone in set(before.folders if before else ()) - set(inner):

@@ -136,6 +136,24 @@ def test_file_mended_in_place_is_read_again(wide, tries):
     assert con.sql("SELECT count(*) FROM wide").fetchall() == [(GROUPS * wide_table.ROWS,)]
 
 
+def test_folder_that_was_removed_is_not_asked_for_again(wide):
+    (wide / "day=empty").mkdir()
+    age(wide)
+    storage = LocalStorage(wide)
+    before = look(storage)
+    (wide / "day=empty").rmdir()
+    age(wide)
+    os.utime(wide, (1_700_000_001, 1_700_000_001))  # its parent changes
+    now = look(storage)
+    assert now.slices() == before.slices()
+    again = asked(storage, lambda: look(storage))
+    assert again == {"read": 1, "list": 1, "stamp": PARTITIONS + 1}
+    assert look(storage) is now
+    (wide / "day=empty").mkdir()
+    os.utime(wide, (1_700_000_002, 1_700_000_002))
+    assert asked(storage, lambda: look(storage))["list"] == 3  # timeline, table, and the folder that is back
+
+
 def test_leftovers_of_a_write_that_was_taken_back_are_forgotten(wide, monkeypatch):
     monkeypatch.setattr(storages, "_modified_ns", lambda _: 1)
     pending = "20260201000000000"
