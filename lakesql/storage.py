@@ -49,6 +49,8 @@ class Storage(ABC):
     uri: str
     """Absolute path (or name) of the root, without a trailing slash."""
     requests: Counter[str]
+    looked: object = None
+    """What `table.listing` has seen here: it goes when the storage goes."""
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:

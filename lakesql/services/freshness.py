@@ -20,6 +20,7 @@ from lakesql.format.metadata import WriteStat
 from lakesql.format.timeline import SERVICE_ACTIONS, Instant, instant_millis
 from lakesql.table import read
 from lakesql.table.clock import timeline_zone
+from lakesql.table.lists import spelt
 from lakesql.table.logfold import key_sql
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan
@@ -195,8 +196,9 @@ def changed_rows(
     if not dirty:
         return 0, 0, 0
     base = tuple(replace(s, logs=()) for s in dirty if s.base is not None)
-    new_sql = read.to_sql(con, replace(plan, slices=dirty))
-    old_sql = read.to_sql(con, replace(plan, mode="read_optimized", slices=base))
+    with spelt():
+        new_sql = read.to_sql(con, replace(plan, slices=dirty))
+        old_sql = read.to_sql(con, replace(plan, mode="read_optimized", slices=base))
     columns = ", ".join(map(quote, state.schema.names))
     # A key may be in several file groups; the name of a row's file begins with the id of its group (hudi-format 3.4).
     key = f"{key_sql(plan.view)} AS key, coalesce(split_part(_hoodie_file_name, '_', 1), '') AS file_id"

@@ -18,6 +18,7 @@ from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 import duckdb
 import pyarrow as pa
@@ -103,6 +104,8 @@ class Connection:
         self._session = session
         self._config = config
         self._finished = False
+        self._cursors: WeakSet[Connection] = WeakSet()
+        session.instance.join(session.owner)
 
     @property
     def duckdb(self) -> DuckDBPyConnection:
@@ -467,13 +470,17 @@ class Connection:
         if not session.home:  # views of a read-only database are TEMP, which other connections do not see
             for name, path in old.instance.tables().items():
                 views.add(session, name, path)
-        return Connection(session, self._config)
+        made = Connection(session, self._config)
+        self._cursors.add(made)
+        return made
 
     def close(self) -> None:
-        """Close the connection."""
-        self._session.instance.release(self._session.owner)
+        """Close the connection, and as DuckDB does its cursors."""
+        for cursor in tuple(self._cursors):
+            cursor.close()
+        last = self._session.instance.leave(self._session.owner)
         self._session.con.close()
-        if self._session.in_memory:
+        if self._session.in_memory and last:
             self._session.instance.forget()
 
     def __enter__(self) -> Self:

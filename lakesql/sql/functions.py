@@ -28,7 +28,7 @@ from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
 from lakesql.table import live, read
 from lakesql.table.clock import system_clock
-from lakesql.table.lists import FUNCTION, paths_of
+from lakesql.table.lists import FUNCTION, paths_of, spelt
 from lakesql.table.names import literal, quote
 from lakesql.table.planned import snapshot_sql
 from lakesql.table.state import TableState
@@ -153,9 +153,9 @@ def _inspected(
 def _advice(cursor: Connection, state: TableState, arguments: Arguments) -> str:
     from lakesql.advice import advise, reads_of
 
-    return table_sql(
-        advise(cursor, state, reads_of(state.path, arguments[0]), measure=arguments[1] == "true").to_arrow()
-    )
+    with spelt():
+        found = advise(cursor, state, reads_of(state.path, arguments[0]), measure=arguments[1] == "true")
+    return table_sql(found.to_arrow())
 
 
 def _kafka(name: str) -> Free:
@@ -277,8 +277,8 @@ def instance_of(con: Connection) -> Instance:
             udf = instance.plan
             kinds: list[Any] = ["VARCHAR", "VARCHAR", "VARCHAR[]", "BIGINT"]
             nulls: Any = "special"  # DuckDB 1.5 and 2 declare other types and both take the text
+            con.create_function(FUNCTION, paths_of, ["BIGINT"], "VARCHAR[]")  # first: texts of the other call it
             con.create_function(UDF, udf, kinds, "VARCHAR", null_handling=nulls)
-            con.create_function(FUNCTION, paths_of, ["BIGINT"], "VARCHAR[]")
             _instances[instance.id] = instance
             _kept.append(udf)
             for name, path in _known_views(con):

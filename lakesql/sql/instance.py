@@ -26,7 +26,7 @@ from lakesql.storage import Storage, open_storage
 from lakesql.table import live
 from lakesql.table.known_settings import make_utc
 from lakesql.table.listing import look
-from lakesql.table.lists import FileList, by_number
+from lakesql.table.lists import FileList, by_number, handed
 from lakesql.table.names import literal
 from lakesql.table.scan import empty_sql
 from lakesql.table.state import TableState
@@ -54,7 +54,7 @@ class Free:
 
 
 class Owner:
-    """Who runs statements: one per connection of the user."""
+    """Who runs statements: one per connection of the user, as long as it is open."""
 
 
 class Instance:
@@ -76,6 +76,7 @@ class Instance:
             OrderedDict()
         )
         self._thread = threading.local()
+        self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
         self._reading: weakref.WeakKeyDictionary[Owner, tuple[int, list[live.Held]]] = weakref.WeakKeyDictionary()
         self._unowned: deque[list[live.Held]] = deque(maxlen=UNOWNED_MAX)
 
@@ -121,7 +122,7 @@ class Instance:
         found = look(self.storage(path))
         with self._lock:
             newest = self._newest.get(path)
-            if newest is not None and newest == found:
+            if newest is not None and not newest.is_broken and newest == found:
                 found = newest  # the storage may not be one that `look` remembers
             self._newest[path] = found
             # Another thread cannot have the same transaction, but a name and a path may lead here at once.
@@ -141,6 +142,7 @@ class Instance:
         with self._lock:
             self._snapshots.clear()
             self._newest.clear()
+            self._storages.clear()
             self._queries.clear()
 
     # ------------------------------------------------------------ results that may be read on
@@ -148,6 +150,18 @@ class Instance:
     def own(self, owner: Owner) -> None:
         """From now on this thread runs statements for `owner`."""
         self._thread.owner = weakref.ref(owner)
+
+    def join(self, owner: Owner) -> None:
+        """A connection was opened."""
+        with self._lock:
+            self._owners.add(owner)
+
+    def leave(self, owner: Owner) -> bool:
+        """A connection is closed; whether it was the last one."""
+        with self._lock:
+            self._reading.pop(owner, None)
+            self._owners.discard(owner)
+            return not self._owners
 
     def release(self, owner: Owner) -> None:
         """The owner's last result is not read on."""
@@ -201,6 +215,7 @@ class Instance:
             known = self._queries.get(key)
         if known is not None:
             self._note(known[1])
+            handed(known[2])
             return known[0]
         planner = self._planners[function]
         with ExitStack() as opened, live.noted() as held, by_number() as lists:
@@ -214,6 +229,7 @@ class Instance:
         text, last = made if isinstance(made, tuple) else (made, None)
         self._note(last)
         self._keep(transaction, held)
+        handed(lists)
         with self._lock:
             self._queries[key] = text, last, lists
             while len(self._queries) > QUERIES_MAX:

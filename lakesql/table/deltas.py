@@ -40,7 +40,7 @@ import pyarrow.parquet as pq
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
 from lakesql.storage import LocalStorage
-from lakesql.table import merge, mergers, outcomes
+from lakesql.table import lists, merge, mergers, outcomes
 from lakesql.table.known_settings import known_settings
 from lakesql.table.logfold import LOG, SLOT, View, fold_log, key_sql
 from lakesql.table.logs import LogPart, read_log_parts
@@ -286,7 +286,8 @@ def _merged(
     """dead, live and tombs of the slices, sorted by slot, and the slots in which a base row won."""
     parts = [(slot, part) for slot, found in enumerate(_decoded(view, slices)) for part in found]
     rows = _concat([part.rows for _, part in parts if part.rows is not None], view.schema)
-    return _merge(cur, view, slices, parts, rows, _names(view, slices, identities), keep)
+    with lists.spelt():  # `cur` may be one that does not know lists by number
+        return _merge(cur, view, slices, parts, rows, _names(view, slices, identities), keep)
 
 
 def _decoded(view: View, slices: Sequence[FileSlice]) -> list[list[LogPart]]:

@@ -16,9 +16,7 @@ not see what happens behind its back. A file that is cut short in place is not s
 `state.load` lists everything: services and repairs, which are about files nobody counts, use that.
 """
 
-import threading
 import time
-import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -48,14 +46,9 @@ class _Known:
     folders: Mapping[str, _Folder]
 
 
-_known: "weakref.WeakKeyDictionary[Storage, _Known]" = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-
-
 def look(storage: Storage) -> TableState:
     """The table now; the same object as before while nothing has changed. Raises what `state.load` raises."""
-    with _lock:
-        known = _known.get(storage)
+    known = storage.looked if isinstance(storage.looked, _Known) else None
     head = load_head(storage)
     same = known is not None and _same_timeline(known.state, head)
     folders = None if known is None or known.state.is_broken else _renewed(storage, known, head, same)
@@ -75,10 +68,8 @@ def look(storage: Storage) -> TableState:
     state = with_files(storage, head, files(), again)
     if folders is not None and known is not None and made:
         state.grown_from(known.state, _differing(known.folders, made))
-    if not storage.stamps([""])[0]:
-        return state
-    with _lock:
-        _known[storage] = _Known(state, made)
+    if storage.stamps([""])[0]:
+        storage.looked = _Known(state, made)
     return state
 
 
@@ -162,6 +153,9 @@ def _list(storage: Storage, names: Iterable[str], made: dict[str, _Folder]) -> N
         for name, stamp in zip(waiting, stamps, strict=True):
             listed = time.time_ns()
             found, folders = storage.list(name)
+            if name and stamp is None and not found and not folders:  # it is not there any more
+                _drop(name, made)
+                continue
             inner = tuple(f"{name}/{f}" if name else f for f in folders if name or f != HOODIE)
             before = made.get(name)
             for gone in set(before.folders if before else ()) - set(inner):

@@ -3,11 +3,12 @@
 DuckDB takes thirty times as long to parse and bind a hundred thousand paths as literals as to get them from a function that
 it calls while it binds. Connections that have that function (`sql.instance`) plan inside of `by_number`; everywhere else a
 list is spelt out, and its text works on any connection. A number means its list as long as somebody holds what `by_number`
-gave, or `held` by a caller further in.
+gave, or `held` by a caller further in; a thread that gives a text away holds its lists itself (`handed`).
 """
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,6 +18,8 @@ from lakesql.table.names import literals
 FUNCTION = "lakesql_files"
 LONG = 100
 """Shorter lists are texts: people read them in what EXPLAIN shows."""
+HANDED_MAX = 8
+"""DuckDB binds a text before it asks the thread for the next one, so one would do for most statements."""
 
 
 class FileList:
@@ -52,6 +55,29 @@ def by_number() -> Iterator[list[FileList]]:
 def numbered() -> bool:
     """Whether this thread's long lists are calls of FUNCTION."""
     return getattr(_thread, "made", None) is not None
+
+
+@contextmanager
+def spelt() -> Iterator[None]:
+    """Within, every list of this thread is a text: for what is run while planning, on a connection without FUNCTION."""
+    outer = getattr(_thread, "made", None)
+    _thread.made = None
+    try:
+        yield
+    finally:
+        _thread.made = outer
+
+
+def handed(lists: Sequence[FileList]) -> None:
+    """Hold the lists of a text that this thread gives away until it has given away HANDED_MAX others.
+
+    Nobody else has to: what a thread is about to bind lasts, whatever other threads close or forget.
+    """
+    if not lists:
+        return
+    if not hasattr(_thread, "handed"):
+        _thread.handed = deque(maxlen=HANDED_MAX)
+    _thread.handed.append(tuple(lists))
 
 
 def held(lists: Sequence[FileList]) -> None:

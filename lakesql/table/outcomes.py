@@ -71,7 +71,10 @@ def digest(identity: object) -> str:
 
 def find(name: str) -> Outcome | None:
     """The outcome kept under this name; None when there is none, or none that is whole."""
-    path = _folder() / f"{name}{_SUFFIX}"
+    folder = _folder()
+    if folder is None:
+        return None
+    path = folder / f"{name}{_SUFFIX}"
     try:
         data = path.read_bytes()
     except OSError:
@@ -89,6 +92,8 @@ def keep(name: str, outcome: Outcome) -> None:
     """Keep an outcome, if the folder can be written."""
     global _written
     folder = _folder()
+    if folder is None:
+        return
     part = folder / f"{name}-{secrets.token_hex(4)}.part"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -105,8 +110,12 @@ def keep(name: str, outcome: Outcome) -> None:
         _sweep(folder)
 
 
-def _folder() -> Path:
-    return Path(platformdirs.user_cache_path("lakesql")) / "outcomes"
+def _folder() -> Path | None:
+    """None for a person without a home, as in a container that runs under a number nobody has."""
+    try:
+        return Path(platformdirs.user_cache_path("lakesql")) / "outcomes"
+    except (RuntimeError, OSError):
+        return None
 
 
 def _encoded(one: Outcome) -> bytes:

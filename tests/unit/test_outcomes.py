@@ -123,6 +123,22 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path, monkeypatch: p
     assert rows(table) == expected()
 
 
+def test_a_person_without_a_home_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joins: list[int]) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert outcomes._folder() is None
+    table = mor(tmp_path / "t")
+    for turn in (1, 2):
+        joins.clear()
+        assert rows(table) == expected()
+        assert joins, turn
+
+
 def test_a_table_property_switches_the_folder_off(tmp_path: Path, folder: Path) -> None:
     table = mor(tmp_path / "t", {outcomes.DISK_CACHE: "false"})
     assert rows(table) == expected()

@@ -1,9 +1,13 @@
 """What a statement costs before a row is read: folders that are listed, files that are opened, modules that are loaded."""
 
+import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +21,7 @@ from benchmarks import wide_table
 from lakesql import storage as storages
 from lakesql.errors import FormatError, SQLError, TableError
 from lakesql.storage import LocalStorage
-from lakesql.table import lists
+from lakesql.table import deltas, lists, planned
 from lakesql.table.listing import look
 from lakesql.table.state import load
 from tests.samples import KINDS, Kind, create, rows, tuples
@@ -117,17 +121,37 @@ def test_lost_file_is_told_after_the_first_statement_too(wide):
     assert con.sql("SELECT count(*) FROM wide").fetchall() == [(GROUPS * wide_table.ROWS,)]
 
 
-def test_file_mended_in_place_is_read_again(wide):
+@pytest.mark.parametrize("tries", [1, 2, 3])
+def test_file_mended_in_place_is_read_again(wide, tries):
     broken = next(wide.glob("day=d00042/*.parquet"))
     whole = broken.read_bytes()
     broken.write_bytes(whole[:100])
     age(wide)
     con = lakesql.connect(warehouse=str(wide.parent))
-    with pytest.raises(FormatError, match="has 100"):
-        con.sql("SELECT * FROM wide")
+    for _ in range(tries):
+        with pytest.raises(FormatError, match="has 100"):
+            con.sql("SELECT * FROM wide")
     broken.write_bytes(whole)
     age(wide)
     assert con.sql("SELECT count(*) FROM wide").fetchall() == [(GROUPS * wide_table.ROWS,)]
+
+
+def test_folder_that_was_removed_is_not_asked_for_again(wide):
+    (wide / "day=empty").mkdir()
+    age(wide)
+    storage = LocalStorage(wide)
+    before = look(storage)
+    (wide / "day=empty").rmdir()
+    age(wide)
+    os.utime(wide, (1_700_000_001, 1_700_000_001))  # its parent changes
+    now = look(storage)
+    assert now.slices() == before.slices()
+    again = asked(storage, lambda: look(storage))
+    assert again == {"read": 1, "list": 1, "stamp": PARTITIONS + 1}
+    assert look(storage) is now
+    (wide / "day=empty").mkdir()
+    os.utime(wide, (1_700_000_002, 1_700_000_002))
+    assert asked(storage, lambda: look(storage))["list"] == 3  # timeline, table, and the folder that is back
 
 
 def test_leftovers_of_a_write_that_was_taken_back_are_forgotten(wide, monkeypatch):
@@ -181,6 +205,36 @@ def test_slices_grown_from_look_to_look_are_those_of_a_full_listing(tmp_path, ki
     assert tuples(table.read()) == tuples(lakesql.open_table(tmp_path / "t").read())
 
 
+def test_what_was_listed_goes_with_its_storage(wide):
+    table = lakesql.open_table(wide)
+    table.read().read_all()
+    seen = weakref.ref(table._storage)
+    del table
+    gc.collect()
+    assert seen() is None
+
+
+def test_closing_a_cursor_makes_the_others_list_nothing_again(wide):
+    con = lakesql.connect(warehouse=str(wide.parent))
+    con.sql("SELECT * FROM wide")
+    storage = con._session.instance.storage("wide")
+    con.cursor().close()
+    assert asked(storage, lambda: con.sql("SELECT * FROM wide"))["list"] == 1
+
+
+def test_closing_a_connection_forgets_what_it_and_its_cursors_have_seen(wide):
+    con = lakesql.connect(warehouse=str(wide.parent))
+    cursor = con.cursor()
+    for one in (con, cursor):
+        one.execute("SELECT count(*) FROM wide").fetchall()
+    seen = weakref.ref(con._session.instance.storage("wide"))
+    con.close()
+    planned._known.clear()
+    deltas._cache.clear()
+    gc.collect()
+    assert seen() is None
+
+
 def test_long_lists_of_files_reach_duckdb_by_number(wide):
     con = lakesql.connect(warehouse=str(wide.parent))
     relation = con.sql("SELECT count(*) FROM wide")
@@ -199,6 +253,71 @@ def test_long_lists_of_files_reach_duckdb_by_number(wide):
     made.clear()
     with pytest.raises(SQLError, match="Run the statement again"):
         lists.paths_of(number)
+
+
+def test_thread_that_plans_holds_its_lists_whatever_others_forget(wide):
+    con = lakesql.connect(warehouse=str(wide.parent))
+    instance = con._session.instance
+    asked_for = ("hudi_read_optimized", "wide", (None,) * 4, 1)
+
+    def files(text: str) -> int:
+        instance.forget()  # as another thread that closes a cursor does between the plan and its bind
+        [number] = re.findall(rf"{lists.FUNCTION}\((\d+)\)", text)
+        return len(lists.paths_of(int(number)))
+
+    assert files(instance._query(*asked_for)) == GROUPS
+    text = instance._query(*asked_for)
+    ended = threading.Thread(target=lambda: instance._query(*asked_for[:3], 2))
+    ended.start()
+    ended.join()
+    for other in range(3, 3 + lists.HANDED_MAX):
+        instance._query("hudi_incremental", "wide", ("earliest", None, None, None), other)
+    assert instance._query(*asked_for) == text  # known already, and handed out anew
+    assert files(text) == GROUPS
+
+
+def test_lists_of_statements_run_while_planning_are_texts(tmp_path):
+    """The cursor that plans may not know the function behind the numbers: the user's connection is gone, locked or in
+    the transaction that made it."""
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("p", pa.string())])
+    table = lakesql.create_table(str(tmp_path / "t"), schema, type="mor", primary_key=["id"], partitioned_by=["p"])
+    count = lists.LONG + 5
+    for v in (1, 2):
+        table.upsert(pa.table({"id": range(count), "v": [v] * count, "p": [f"p{n}" for n in range(count)]}))
+    scan = f"SELECT count(*) FROM hudi_scan('{tmp_path}/t')"
+    exact = f"SELECT rows_updated FROM hudi_freshness('{tmp_path}/t', exact := true)"
+    advice = f"SELECT count(*) > 0 FROM hudi_advice('{tmp_path}/t', measure := true)"
+
+    def gone() -> duckdb.DuckDBPyConnection:
+        con = duckdb.connect()
+        lakesql.register(con)
+        return con.cursor()
+
+    def uncommitted() -> duckdb.DuckDBPyConnection:
+        con = duckdb.connect()
+        con.begin()
+        lakesql.register(con)
+        return con
+
+    def locked() -> duckdb.DuckDBPyConnection:
+        con = duckdb.connect()
+        lakesql.register(con)
+        con.execute("SET GLOBAL TimeZone = 'Europe/Oslo'")
+        con.execute("SET lock_configuration = true")
+        return con
+
+    for connected in (gone, uncommitted, locked):
+        deltas._cache.clear()
+        con = connected()
+        assert con.execute(scan).fetchall() == [(count,)]
+        assert con.execute(exact).fetchall() == [(count,)]
+        assert con.execute(advice).fetchall() == [(True,)]
+    with lists.by_number() as made:
+        with lists.spelt():
+            assert not lists.numbered()
+            assert lists.list_sql(["a"] * lists.LONG).startswith("['a', ")
+        assert lists.numbered()
+    assert not made
 
 
 def test_base_files_carry_a_filter_that_duckdb_asks_for_keys(tmp_path):
