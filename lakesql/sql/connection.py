@@ -155,7 +155,7 @@ class Connection:
         reads = self._session.instance.reads()
         reads.clear()
         try:
-            with interrupts():
+            with interrupts(), outcomes.chosen(self._session.settings.get(outcomes.DISK_CACHE)):
                 answer = self._run(text, params, method)
         except KeyboardInterrupt:
             with suppress(DuckDBError):
@@ -172,7 +172,6 @@ class Connection:
             raise SQLError(f"a statement is a text, found {type(text).__name__}.")
         session = self._session
         session.instance.own(session.owner)
-        outcomes.choose(session.settings.get(outcomes.DISK_CACHE))
         if self._finished:
             # What is open is the row that a statement of ours left; nobody waits for it.
             session.drain()

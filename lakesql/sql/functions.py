@@ -26,7 +26,7 @@ from lakesql.sql.cursor import string_value
 from lakesql.sql.instance import UDF, Arguments, Free, Instance, Planner
 from lakesql.sql.lexer import IDENTIFIERS, tokens
 from lakesql.sql.results import rows_sql, table_sql
-from lakesql.table import live, read
+from lakesql.table import live, outcomes, read
 from lakesql.table.clock import system_clock
 from lakesql.table.lists import FUNCTION, paths_of, spelt
 from lakesql.table.names import literal, quote
@@ -167,6 +167,17 @@ def _kafka(name: str) -> Free:
     return Free(plan)
 
 
+def _reading(parameters: str, arguments: tuple[str, ...], planner: Planner) -> TableFunction:
+    """A function that may decode logs. A relation is planned where it is fetched, perhaps in a thread that never ran a
+    statement of its connection, so DuckDB tells what the connection has set."""
+
+    def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str | tuple[str, LastRead]:
+        with outcomes.chosen(arguments[-1]):
+            return planner(cursor, state, arguments[:-1])
+
+    return TableFunction(parameters, (*arguments, f"getvariable('{variable(outcomes.DISK_CACHE)}')"), plan)
+
+
 def _later(name: str, advice: str) -> TableFunction:
     def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
         del cursor, arguments
@@ -189,12 +200,12 @@ def variable(setting: str) -> str:
 
 _LIMIT = ("max_staleness", f"getvariable('{variable(MAX_STALENESS)}')")
 _ON_STALE = f"coalesce(on_stale::VARCHAR, getvariable('{variable(ON_STALE)}')::VARCHAR)"
-_SCAN = TableFunction(
+_SCAN = _reading(
     "t, as_of := NULL, mode := 'snapshot', max_staleness := NULL, on_stale := NULL",
     ("as_of", "mode", *_LIMIT, _ON_STALE),
     _scan,
 )
-_CHANGES = TableFunction(
+_CHANGES = _reading(
     't, begin := NULL, "end" := NULL, from_instant := NULL, to_instant := NULL',
     ("begin", '"end"', "from_instant", "to_instant"),
     _incremental,
@@ -226,14 +237,12 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_scan": _SCAN,
     "read_hudi": _SCAN,
     "hudi_snapshot": _SCAN,
-    "hudi_read_optimized": TableFunction(
+    "hudi_read_optimized": _reading(
         "t, as_of := NULL, max_staleness := NULL, on_stale := NULL", ("as_of", *_LIMIT, _ON_STALE), _read_optimized
     ),
     "hudi_incremental": _CHANGES,
-    "hudi_table_changes": TableFunction(
-        't, kind, begin := NULL, "end" := NULL', ("kind", "begin", '"end"'), _table_changes
-    ),
-    "hudi_diff": TableFunction("t, a, b := NULL", ("a", "b"), _diff),
+    "hudi_table_changes": _reading('t, kind, begin := NULL, "end" := NULL', ("kind", "begin", '"end"'), _table_changes),
+    "hudi_diff": _reading("t, a, b := NULL", ("a", "b"), _diff),
     "hudi_timeline": _TIMELINE,
     "hudi_query_timeline": _TIMELINE,
     "hudi_files": _FILES,
@@ -242,10 +251,8 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_properties": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.properties(s))),
     "hudi_schema": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.schema(s))),
     "hudi_log_blocks": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.log_blocks(s))),
-    "hudi_freshness": TableFunction("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
-    "hudi_advice": TableFunction(
-        "t, reads_per_write := NULL, measure := false", ("reads_per_write", "measure"), _advice
-    ),
+    "hudi_freshness": _reading("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
+    "hudi_advice": _reading("t, reads_per_write := NULL, measure := false", ("reads_per_write", "measure"), _advice),
     **{name: TableFunction(*given, _kafka(name)) for name, given in _KAFKA.items()},
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }

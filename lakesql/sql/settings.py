@@ -10,6 +10,7 @@ from lakesql.sql.options import check_value
 from lakesql.sql.results import pairs_sql
 from lakesql.sql.session import Session
 from lakesql.table.names import quote
+from lakesql.table.outcomes import DISK_CACHE
 from lakesql.write.names_of_settings import DUPLICATES, EVOLVE, INSERT_OPERATION
 
 _OBSOLETE = ("hoodie.sql.insert.mode", "hoodie.sql.bulk.insert.enable")
@@ -52,7 +53,7 @@ def tell_table_functions(session: Session) -> None:
 
 
 def _tell_table_functions(session: Session, key: str) -> None:
-    if key in freshness.SETTINGS:
+    if key in freshness.SETTINGS or key == DISK_CACHE:
         name = quote(variable(key))
         if key in session.settings:
             session.con.execute(f"SET VARIABLE {name} = $1", [session.settings[key]])

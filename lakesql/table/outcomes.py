@@ -20,8 +20,8 @@ import secrets
 import struct
 import threading
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,9 +54,15 @@ class Outcome:
     beaten: bool  # a base row won against its key's log records
 
 
-def choose(setting: str | None) -> None:
-    """What this thread's connection says about the folder; None: nothing, it is used."""
+@contextmanager
+def chosen(setting: str | None) -> Iterator[None]:
+    """Within, this thread works for a connection that says this about the folder; None: nothing, it is used."""
+    outer = getattr(_thread, "off", False)
     _thread.off = setting is not None and setting.lower() == "false"
+    try:
+        yield
+    finally:
+        _thread.off = outer
 
 
 def used(properties: Mapping[str, str]) -> bool:

@@ -27,7 +27,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own, in which outcomes of the smallest files are kept."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(outcomes, "BASE_BYTES_MIN", 0)
-    outcomes.choose(None)
     return tmp_path / "cache" / "lakesql" / "outcomes"
 
 
@@ -158,6 +157,30 @@ def test_set_switches_the_folder_off_for_a_connection(tmp_path: Path, folder: Pa
     deltas._cache.clear()
     assert lakesql.connect(warehouse=str(tmp_path / "w")).execute("SELECT count(*) FROM t").fetchall() == [(100,)]
     assert list(folder.iterdir())
+
+
+@pytest.mark.parametrize("off", [True, False])
+def test_what_a_connection_has_set_holds_wherever_its_relations_are_fetched(
+    tmp_path: Path, folder: Path, off: bool
+) -> None:
+    mor(tmp_path / "w" / "t")
+    con, other = lakesql.connect(warehouse=str(tmp_path / "w")), lakesql.connect(warehouse=str(tmp_path / "w"))
+    (con if off else other).execute(f"SET {outcomes.DISK_CACHE} = false")
+    here, elsewhere = (one.sql("SELECT count(*) FROM t") for one in (con, con.cursor()))
+    other.execute("SELECT 1").fetchall()  # the last statement of this thread is another connection's
+
+    def kept_by(fetch: Callable[[], list[tuple[int]]]) -> bool:
+        for path in folder.iterdir() if folder.exists() else []:
+            path.unlink()
+        deltas._cache.clear()
+        planned._known.clear()
+        con._session.instance.forget()
+        assert fetch() == [(100,)]
+        return folder.exists() and any(folder.iterdir())
+
+    assert kept_by(here.fetchall) != off
+    with ThreadPoolExecutor(1) as pool:
+        assert kept_by(lambda: pool.submit(elsewhere.fetchall).result()) != off
 
 
 def test_the_folder_stays_within_its_bytes_and_keeps_what_was_used_last(

@@ -258,7 +258,7 @@ def test_long_lists_of_files_reach_duckdb_by_number(wide):
 def test_thread_that_plans_holds_its_lists_whatever_others_forget(wide):
     con = lakesql.connect(warehouse=str(wide.parent))
     instance = con._session.instance
-    asked_for = ("hudi_read_optimized", "wide", (None,) * 4, 1)
+    asked_for = ("hudi_read_optimized", "wide", (None,) * 5, 1)
 
     def files(text: str) -> int:
         instance.forget()  # as another thread that closes a cursor does between the plan and its bind
@@ -271,7 +271,7 @@ def test_thread_that_plans_holds_its_lists_whatever_others_forget(wide):
     ended.start()
     ended.join()
     for other in range(3, 3 + lists.HANDED_MAX):
-        instance._query("hudi_incremental", "wide", ("earliest", None, None, None), other)
+        instance._query("hudi_incremental", "wide", ("earliest", *(None,) * 4), other)
     assert instance._query(*asked_for) == text  # known already, and handed out anew
     assert files(text) == GROUPS
 
