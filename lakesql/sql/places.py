@@ -84,7 +84,7 @@ def chosen_by_key(condition: str | None, alias: str, target: Target) -> bool:
 def takes_whole_rows(texts: Iterable[str], alias: str) -> bool:
     """Whether expressions name the row as a value (`t`, `t.*`, COLUMNS(...)), which has the columns of a place then."""
     for text in texts:
-        found = [token for token in tokens(text) if token.kind != "note"]
+        found = tokens(text)
         for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
             dotted = before is not None and before.text == "."
             if token.kind in IDENTIFIERS and token.name.lower() == alias.lower() and not dotted:

@@ -38,7 +38,8 @@ def snapshot_sql(cur: duckdb.DuckDBPyConnection, state: TableState) -> str:
     same = known is not None and known.state is state and known.merger is merger
     if known is not None and same and (known.removals, known.numbered) == (removals, numbered):
         live.note(state.path, known.paths)
-        lists.held(known.lists)
+        if numbered:
+            lists.held(known.lists)
         return known.text
     plan = read.plan(state)
     made: list[lists.FileList] = []
