@@ -76,7 +76,7 @@ demo: $(VENV)/.demo ## create, merge, query and check a sample table end to end
 ifeq ($(LAKESQL_SPARK),required)
 test: $(VENV)/.test spark kafka ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark and Kafka
 	$(PYTEST) -q -n auto -m "not spark and not kafka and not bench"
-	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) -m "spark or kafka" tests/interop tests/crash
+	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) -n 2 --dist loadgroup -m "spark or kafka" tests/interop tests/crash
 else
 test: $(VENV)/.test
 	$(PYTEST) -q -n auto -m "$(FAST)"

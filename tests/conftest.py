@@ -16,6 +16,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regold", action="store_true", help="write the golden files anew instead of comparing with them")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup`: one process for Spark, which runs once on a machine, and one beside it for the broker."""
+    for item in items:
+        for server in ("spark", "kafka"):
+            if item.get_closest_marker(server):
+                item.add_marker(pytest.mark.xdist_group(server))
+                break
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     lack = missing()
     if lack:

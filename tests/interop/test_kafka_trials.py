@@ -90,7 +90,7 @@ def test_compaction_and_markers_leave_gaps_that_lose_and_double_nothing(kafka_br
     rows(con, ingest(kafka_broker, topic_name, "orders", f"{BY_KEY} {KEYED}"))
     assert rows(con, "SELECT id, ts FROM orders ORDER BY id") == sorted(expected.items())
     [(records, following)] = rows(con, "SELECT records, next FROM kafka_offsets('orders')")
-    assert records == len(found) < following
+    assert len(kept(kafka_broker, topic_name)) <= records <= len(found) < following  # the cleaner comes when it likes
     # what the next run would begin with is compacted away before it comes
     write(6, range(50))
     write(7, range(50))
