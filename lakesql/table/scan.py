@@ -2,7 +2,8 @@
 
 An explicit file list and an explicit schema: DuckDB opens no footer to bind, and no stray file can slip in. Every scan
 may carry the position of a row: FILE_NO (the place of its file in the list given) and ROW_NO (its place in the file).
-Partition columns that are not stored (hudi-format 3.8) come from the partition path.
+Partition columns that are not stored (hudi-format 3.8) come from the partition path, and so do stored ones where the
+path surely says the same (`partition_values`).
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from lakesql.format.files import BaseFile
 from lakesql.table.evolution import Evolution
 from lakesql.table.lists import list_sql
 from lakesql.table.names import duckdb_type, literal, quote
+from lakesql.table.partition_values import from_paths
 from lakesql.table.state import TableState
 
 FILE_NO, ROW_NO = "__lakesql_file_no", "__lakesql_row_no"
@@ -38,19 +40,25 @@ def scan_sql(
 
     `more`: paths of further files, which have the columns of `schema`, read in the same scan; see `takes_more`.
     """
-    groups: dict[tuple[tuple[str, str], ...] | str, list[int]] = {}
+    groups: dict[tuple[tuple[tuple[str, str], ...] | str, bool], list[int]] = {}
     dropped = [c for c in state.config.partition_fields if c in columns] if state.config.drop_partition_columns else []
+    told: Sequence[bool] = ()
+    by_path: dict[str, str] = {}
+    if not dropped and evolved is None:
+        told, by_path = from_paths(state, schema, columns, files)
     for index, file in enumerate(files):
         names = tuple(sorted(evolved.names_at(file.instant).items())) if evolved else ()
-        groups.setdefault(file.partition if dropped else names, []).append(index)
+        groups.setdefault((file.partition if dropped else names, bool(by_path) and told[index]), []).append(index)
     if more:
-        groups.setdefault((), [])
+        groups.setdefault(((), False), [])
     selects = []
-    for key, indexes in groups.items():
+    for (key, known), indexes in groups.items():
         chosen = [files[i] for i in indexes]
         renames = dict(key) if isinstance(key, tuple) else {}
-        constants = _partition_values(state, chosen[0].partition, schema, dropped) if dropped else {}
-        paths = [*(state.storage.data_path(f.path) for f in chosen), *more]
+        constants = by_path if known else {}
+        if dropped:
+            constants = _partition_values(state, chosen[0].partition, schema, dropped)
+        paths = [*(state.storage.data_path(f.path) for f in chosen), *(() if known else more)]
         selects.append(
             _one_scan(state, paths, indexes, schema, columns, renames if evolved else None, constants, positions)
         )
@@ -115,7 +123,7 @@ def _one_scan(
     fields = []
     if positions:
         contiguous = list(indexes) == list(range(len(indexes)))
-        index = "file_index::INTEGER" if contiguous else f"({list(indexes)}::INTEGER[])[file_index + 1]"
+        index = "file_index::INTEGER" if contiguous else f"({list(indexes)}::INTEGER[])[file_index::BIGINT + 1]"
         fields += [f"{index} AS {FILE_NO}", f"file_row_number AS {ROW_NO}"]
     for column in columns:
         kind = duckdb_type(schema.field(column).type, column)

@@ -379,7 +379,9 @@ def _walk(road: _Road, planned: _Planned) -> WriteResult:
     txn = commit.begin(now, action_of(road.verb, now.config.is_mor), road.verb.operation, road.clock, road.zone)
     try:
         stats = _write_files(road, planned, txn)
-        body = commit.metadata_of(txn, now, stats, json.dumps(now.avro, separators=(",", ":")), road.extra, replaced)
+        schema = json.dumps(now.avro, separators=(",", ":"))
+        in_place = road.index.moves or not road.index.everywhere
+        body = commit.metadata_of(txn, now, stats, schema, road.extra, replaced, in_place)
         completed = commit.complete(txn, now, body, planned.touched, road.clock, road.zone)
     except CommitUnknown:
         raise

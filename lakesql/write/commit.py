@@ -15,6 +15,7 @@ from lakesql.errors import CommitConflict, CommitUnknown, LakeError
 from lakesql.format.metadata import CommitMetadata, WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Timeline, instant_file_name
 from lakesql.table.clock import Clock, draw
+from lakesql.table.partition_values import to_tell
 from lakesql.table.state import TableState, read_config
 from lakesql.write import metadata_table
 from lakesql.write.carried import handed_on
@@ -73,11 +74,17 @@ def metadata_of(
     schema_json: str,
     extra: Mapping[str, str],
     replaced: Mapping[str, Sequence[str]],
+    in_place: bool = True,
 ) -> CommitMetadata:
     """The body of the completed instant; always with the table schema (hudi-format 2.12).
 
-    `state` is the table as it is now, under its lock: what ingestions stored there is handed on.
+    `state` is the table as it is now, under its lock: what ingestions stored there is handed on. `in_place`: no new row
+    lies in another partition than its values say.
     """
+    sources = {(stat.partition_path or "", stat.file_id or "") for stat in stats}
+    if txn.operation.upper() == "CLUSTER":
+        sources |= {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
+    told = to_tell(state, sources, in_place)
     partitions: dict[str, tuple[WriteStat, ...]] = {}
     for stat in stats:
         partition = stat.partition_path or ""
@@ -85,7 +92,7 @@ def metadata_of(
     return CommitMetadata(
         partition_stats=partitions,
         operation=txn.operation,
-        extra={**handed_on(state, extra), **extra, "schema": schema_json},
+        extra={**handed_on(state, extra), **told, **extra, "schema": schema_json},
         compacted=False,
         replaced={partition: tuple(ids) for partition, ids in replaced.items()},
     )
