@@ -112,7 +112,9 @@ def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Me
             state = evolve.for_merge(state, spelled, source)
         target = replace(_target(session, state, spelled.target[-1], placed=not fates), evolves=evolves)
         source_types = described(session, query)
-        spelled, target = narrow.narrowed(session, spelled, seen, target, source_types, _keys_everywhere(session, seen))
+        spelled, target = narrow.narrowed(
+            session, spelled, seen, target, source_types, lambda: _keys_everywhere(session, seen)
+        )
         return state, target, compile_merge(spelled, target, source_types, _policy(session), numbered, fates)
 
     return compiled

@@ -45,7 +45,7 @@ WORKERS = 2
 LOG_ROWS = 32_768
 PART_ROWS = 65_536
 BATCH_ROWS = 65_536
-_QUEUED_BYTES = 64 << 20
+_QUEUED_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
