@@ -95,6 +95,13 @@ def _writes() -> list[Target]:
         _pair(
             "bulk_insert", "/ DuckDB's COPY TO, meta columns, as many files", "bulk-insert", "duckdb", 1.2, guarded=True
         ),
+        Target(
+            "bulk_insert",
+            "CREATE TABLE AS, its rows read by DuckDB as those of COPY TO / the same COPY TO",
+            "bulk-insert-select/lakesql",
+            "bulk-insert/duckdb",
+            None,
+        ),
         _pair("bulk_insert", "/ Hudi on Spark", "bulk-insert", "hudi-spark", 1.0),
         Target(
             "compaction",

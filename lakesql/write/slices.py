@@ -298,7 +298,7 @@ def _edit(made: _Numbered, pieces: list[pa.Table], fold: tuple[Batch, int] | Non
     place = pc.fill_null(rows[ROW_NO], -1).to_numpy()
     based = place >= 0
     replaced, removed = based & (fate == UPDATED), based & (fate == DELETED)
-    changed = rows.filter(pa.array(replaced))
+    changed = _chosen(rows, pa.array(replaced))
     made.changed(changed)
     replacements = made.base_rows(changed)
     added = [made.new_rows(rows.filter(pa.array(fate == INSERTED)))]
@@ -318,6 +318,11 @@ def _edit(made: _Numbered, pieces: list[pa.Table], fold: tuple[Batch, int] | Non
     edit = Edit(place[replaced], replacements, gone)
     assert (np.diff(edit.replaced) > 0).all(), "rows must come sorted, one per place"
     return edit, added
+
+
+def _chosen(rows: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The rows where `mask` is true; usually these are all, which need no copy."""
+    return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
 def _deletes(rows: pa.Table) -> pa.Table:
@@ -432,7 +437,7 @@ class _LogBuffer:
             deleted = pc.equal(rows[ROW_FATE], DELETED)
             in_part = pc.and_(pc.equal(rows[ROW_FATE], UPDATED), held.target.slice_no in work.partial.slices)
             in_full = pc.invert(pc.or_(deleted, in_part))
-            spans = full.add(held.target, rows.filter(in_full)), partial.add(held.target, rows.filter(in_part))
+            spans = full.add(held.target, _chosen(rows, in_full)), partial.add(held.target, rows.filter(in_part))
             contents.append(LogContent(spans, _deletes(rows.filter(deleted))))
         names = (*META_COLUMNS, *work.partial.columns)
         records = [
