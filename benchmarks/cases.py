@@ -68,6 +68,7 @@ def _writes() -> list[Case]:
         Case("mor-delete", "lakesql", "delete", ("mor",), (mor,)),
         Case("mor-delete", "ducklake", "delete", (), (lake,)),
         Case("bulk-insert", "lakesql", "bulk_insert"),
+        Case("bulk-insert-select", "lakesql", "create_as"),
         Case("bulk-insert", "duckdb", "copy"),
         Case("bulk-insert", "deltalake", "bulk_insert"),
         Case("bulk-insert", "ducklake", "bulk_insert"),

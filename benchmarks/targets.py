@@ -95,6 +95,13 @@ def _writes() -> list[Target]:
         _pair(
             "bulk_insert", "/ DuckDB's COPY TO, meta columns, as many files", "bulk-insert", "duckdb", 1.2, guarded=True
         ),
+        Target(
+            "bulk_insert",
+            "CREATE TABLE AS, its rows read by DuckDB as those of COPY TO / the same COPY TO",
+            "bulk-insert-select/lakesql",
+            "bulk-insert/duckdb",
+            None,
+        ),
         _pair("bulk_insert", "/ Hudi on Spark", "bulk-insert", "hudi-spark", 1.0),
         Target(
             "compaction",
@@ -237,7 +244,8 @@ REASONS: list[Reason] = [
         "ducklake",
         "mor-",
         "its rows have no key: nothing is looked up beforehand and nothing is compared by event time, no meta column, Avro log "
-        "or timeline is written, and its catalog is a database file instead of files that other engines read",
+        "or timeline is written, and its catalog is a database file instead of files that other engines read. Looking up half "
+        "a million keys among five takes 0.6 s of CPU, encoding them as Avro 0.2 s",
     ),
     (
         "ducklake",
@@ -259,7 +267,14 @@ REASONS: list[Reason] = [
     ("pyiceberg", "bulk-insert", "no meta columns, no keys to check and no Bloom filter"),
     ("duckdb", "read-cow", "it has no timeline to read and no files to choose; the rest is the same scan"),
     ("duckdb", "read-mor", "it reads the base files only, which is less: the changes in the logs are not merged"),
-    ("duckdb", "bulk-insert", "a COPY makes no Bloom filter and no key range, checks no key and commits nothing"),
+    (
+        "duckdb",
+        "bulk-insert",
+        "a COPY makes no Bloom filter and no key range, checks no key and commits nothing; and it reads its rows itself, in "
+        "0.9 s of CPU, where the stream of Arrow rows that a load is given takes 2.1 s before lakesql sees it (so CREATE TABLE "
+        "AS from the same files is measured, too). Of the rest Parquet takes 1.7 s, the Bloom filters 0.7 s, the rows in and out "
+        "of a temporary table, where all are checked before one is written, 0.9 s, sequence numbers 0.2 s",
+    ),
     ("duckdb", "cow-", "by hand no key is looked up, no event time compared, and nothing committed"),
     ("duckdb", "incremental", "it is told the file; the other side finds it on the timeline"),
     ("duckdb", "lookup", "it has no timeline to read and no table to load"),

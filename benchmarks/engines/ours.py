@@ -155,6 +155,24 @@ def bulk_insert(data: Path, work: Path, memory: str | None = None) -> Ready:
     return Ready(lambda: table.bulk_insert(source_reader(data), **settings), check)
 
 
+def create_as(data: Path, work: Path) -> Ready:
+    """The same load in SQL: DuckDB reads the rows, as it does for COPY TO."""
+    con = lakesql.connect(warehouse=str(work))
+    for key, value in bulk_settings(workload.rows_of(data)).items():
+        con.sql(f"SET {key} = '{value}'")
+    files = ", ".join(f"'{file}'" for file in workload.rows_files(data))
+    statement = (
+        f"CREATE TABLE {FOLDER} USING hudi TBLPROPERTIES (primaryKey = '{KEY}', orderingFields = '{ORDERING}') "
+        f"AS SELECT * FROM read_parquet([{files}])"
+    )
+
+    def check(value: object, thorough: bool) -> None:
+        _check_table(work / FOLDER, data, "base", value, thorough)
+        workload.require(len(base_files(work / FOLDER)), workload.FILES, "the number of files of CREATE TABLE AS")
+
+    return Ready(lambda: con.execute(statement), check)
+
+
 def compact(data: Path, work: Path, change: str, memory: str | None = None) -> Ready:
     path = copied(at(data, f"mor-{change}"), work)
     table = lakesql.open_table(str(path), _limits(work, memory))

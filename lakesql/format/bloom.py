@@ -32,7 +32,7 @@ _DYNAMIC = struct.Struct(">iii")
 _MURMUR = 1
 _M = np.uint32(0x5BD1E995)
 _HASHES_MAX = 1000
-CHUNK_KEYS = 8192
+CHUNK_KEYS = 16384
 
 U32s = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.format.avro import META_COLUMNS
-from lakesql.sql import dialect, evolve, explain
+from lakesql.sql import dialect, evolve, explain, narrow
 from lakesql.sql.functions import placed_sql
 from lakesql.sql.lexer import tokens
 from lakesql.sql.merge_into import compile_delete, compile_merge, compile_update
@@ -106,11 +106,15 @@ def _merge_compiler(session: Session, numbered: bool, fates: bool) -> Compile[Me
         ctes = dialect.ctes(spelled.ctes) if spelled.spark and spelled.ctes else spelled.ctes
         query = f"{ctes} SELECT * FROM {item}"
         evolves = spelled.evolves or evolve.wanted(session, state)
+        seen = state
         if evolves:
             source = session.con.sql(f"{query} LIMIT 0").to_arrow_table().schema
             state = evolve.for_merge(state, spelled, source)
         target = replace(_target(session, state, spelled.target[-1], placed=not fates), evolves=evolves)
         source_types = described(session, query)
+        spelled, target = narrow.narrowed(
+            session, spelled, seen, target, source_types, lambda: _keys_everywhere(session, seen)
+        )
         return state, target, compile_merge(spelled, target, source_types, _policy(session), numbered, fates)
 
     return compiled
@@ -217,6 +221,7 @@ def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fat
         seen = session.instance.snapshot(session.require_path(statement.target), number)
         state, target, plan = compiled(statement, seen)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
+        con.execute(f"DROP TABLE IF EXISTS {narrow.SOURCE}")
         make_known(con)
         moves = bool(plan.moving_rows_sql) and bool(con.execute(MOVES).fetchall())
         fails = False

@@ -8,10 +8,11 @@ reopening, `register` brings them back to life. The UDF is made once per DuckDB 
 To add a table function: one entry in TABLE_FUNCTIONS.
 """
 
+import json
 import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -57,11 +58,19 @@ def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str | 
 
 
 def _placed(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    del arguments
     note_read(state, system_clock())
     plan = read.plan(state)
-    live.note(state.path, (f.path for s in plan.slices for f in (s.base, *s.logs) if f is not None))
-    return read.placed_sql(cursor, plan, plan.schema.names)
+    numbers = list(range(len(plan.slices))) if arguments[0] is None else json.loads(arguments[0])
+    opened = [plan.slices[n] for n in numbers]
+    live.note(state.path, (f.path for s in opened for f in (s.base, *s.logs) if f is not None))
+    return read.placed_sql(cursor, plan, plan.schema.names, numbers)
+
+
+def _part(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    note_read(state, system_clock())
+    plan = read.plan(state)
+    numbers = json.loads(arguments[0] or "[]")
+    return read.to_sql(cursor, replace(plan, slices=tuple(plan.slices[n] for n in numbers), kept=None))
 
 
 def _read_optimized(cursor: Connection, state: TableState, arguments: Arguments) -> tuple[str, LastRead]:
@@ -257,8 +266,9 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }
 
-_PLACED = "placed"
-"""A planner without a table function: the snapshot with the places of its rows, for our own statements."""
+_PLACED, _PART = "placed", "part"
+"""Planners without a table function, for our own statements: the snapshot with the places of its rows, and some slices of
+it."""
 
 _instances: dict[str, Instance] = {}
 """By id, for good: DuckDB 1.5 calls into a freed function when the connection that made it was closed."""
@@ -280,7 +290,7 @@ def instance_of(con: Connection) -> Instance:
         instance = _find(con)
         if instance is None:
             planners = {name: f.plan for name, f in TABLE_FUNCTIONS.items()}
-            instance = Instance(con, {**planners, _PLACED: _placed})
+            instance = Instance(con, {**planners, _PLACED: _placed, _PART: _part})
             udf = instance.plan
             kinds: list[Any] = ["VARCHAR", "VARCHAR", "VARCHAR[]", "BIGINT"]
             nulls: Any = "special"  # DuckDB 1.5 and 2 declare other types and both take the text
@@ -337,9 +347,20 @@ def macro_sql(name: str, function: TableFunction) -> str:
     return f"{quote(name)}({function.parameters}) AS TABLE SELECT * FROM query({call})"
 
 
-def placed_sql(path: str) -> str:
-    """The snapshot of a table that the transaction sees, as `read.placed_sql` gives it."""
-    return f"SELECT * FROM query({UDF}({literal(_PLACED)}, {literal(path)}, []::VARCHAR[], txid_current()::BIGINT))"
+def placed_sql(path: str, numbers: Sequence[int] | None = None) -> str:
+    """The snapshot of a table that the transaction sees, or slices of it, as `read.placed_sql` gives it."""
+    return _planned_sql(_PLACED, path, numbers)
+
+
+def part_sql(path: str, numbers: Sequence[int]) -> str:
+    """The rows of some slices of the snapshot of a table that the transaction sees, by their numbers in `read.plan`."""
+    return _planned_sql(_PART, path, numbers)
+
+
+def _planned_sql(planner: str, path: str, numbers: Sequence[int] | None) -> str:
+    listed = "NULL" if numbers is None else literal(json.dumps(list(numbers), separators=(",", ":")))
+    call = f"{UDF}({literal(planner)}, {literal(path)}, [{listed}]::VARCHAR[], txid_current()::BIGINT)"
+    return f"SELECT * FROM query({call})"
 
 
 def read_only(con: Connection, database: str | None = None) -> bool:

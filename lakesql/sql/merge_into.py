@@ -442,11 +442,12 @@ def _merge_select(
     if messages:
         fields.append(f"{_choose(messages, 'VARCHAR', len(acting))} AS {ERROR}")
     kept = f" OR {s}.{ROW} IS NOT NULL" if wanted.fates else f" OR {t}.{KEY} IS NOT NULL" if wanted.all_matched else ""
+    rows = target.placed if wanted.placed else target.part or target.snapshot
     newline = ",\n       "
     return (
         f"{_with(merge.ctes)}SELECT {newline.join(fields)}\n"
         f"FROM (SELECT *, row_number() OVER () AS {ROW} FROM {merge.source.sql}) AS {s}\n"
-        f"{join} JOIN (SELECT *, true AS {_MARK} FROM ({target.placed if wanted.placed else target.snapshot})) AS {t} ON ({on.sql}),\n"
+        f"{join} JOIN (SELECT *, true AS {_MARK} FROM ({rows})) AS {t} ON ({on.sql}),\n"
         f"LATERAL (SELECT {_pick(actions, join, t, s, wanted.fates)} AS {_ACTION}) AS {_CHOICE}\n"
         f"WHERE {_ACTION} IS NOT NULL{kept}"
     )

@@ -37,6 +37,8 @@ class Target:
     """The partition path of a row, over the columns."""
     placed: str = ""
     """`snapshot` with the places of the rows (`places`); '' where they are not asked for."""
+    part: str = ""
+    """The rows of `snapshot` that a MERGE can match (`narrow`); '' for all."""
     plain_paths: bool = False
     """Whether rows of one partition path have the same partition values."""
     evolves: bool = False

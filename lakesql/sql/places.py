@@ -33,7 +33,7 @@ from lakesql.table.read import SLICE_NO
 from lakesql.table.scan import ROW_NO
 
 _KEY_KINDS = ("VARCHAR", "INTEGER", "BIGINT")
-_PATH_KINDS = (*_KEY_KINDS, "DATE")
+PATH_KINDS = (*_KEY_KINDS, "DATE")
 _QUICK = ("TIMESTAMP", "DOUBLE", "FLOAT", "DECIMAL", "BIGINT", "INTEGER", "DATE")
 """Types that are likely to differ after an update and cheap to read, best first."""
 
@@ -48,7 +48,7 @@ def tells(target: Target, on: On, source_types: Mapping[str, str]) -> bool:
     others = set(on.pairs) - set(target.key_fields)
     if others and not (target.plain_paths and others == set(target.partition_fields)):
         return False
-    if any(target.columns[f] not in _PATH_KINDS for f in others):
+    if any(target.columns[f] not in PATH_KINDS for f in others):
         return False
     return all(_type_of(value, source_types) == target.columns[column] for column, value in on.pairs.items())
 

@@ -430,7 +430,9 @@ def _write_files(road: _Road, planned: _Planned, txn: Transaction) -> list[Write
         give_back(road.con, [t.slice_no for t in targets if t.kind == APPEND and t.slice_no is not None])
     by_key = road.settings.bulk_insert_sorts and road.verb.operation == "BULK_INSERT"
     names, ords = now.schema.names, ordering_columns(plan)
-    with rows_of(road.con, names, ords, targets, tagged.looked_up, txn.instant, by_key, tagged.resolved) as rows:
+    with rows_of(
+        road.con, names, ords, targets, tagged.looked_up, txn.instant, by_key, tagged.resolved, road.rules.combine
+    ) as rows:
         return write_targets(road.con, work, targets, rows)
 
 

@@ -16,7 +16,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +59,7 @@ class BaseSpec:
     inserts: int  # rows that are new, as far as known
     settings: WriteConfig
     key_fields: Sequence[str] = ()
+    same_keys: bool = False  # the keys of a rewritten file stay as they are
 
     @property
     def path(self) -> str:
@@ -72,6 +73,18 @@ class Edit:
     replaced: np.ndarray  # positions, ascending, one per row of `replacements`
     replacements: pa.Table
     removed: np.ndarray  # positions, ascending, none of them replaced
+
+    def within(self, first: int, last: int) -> "Edit":
+        """The changes to rows [first, last)."""
+        low, high = np.searchsorted(self.replaced, [first, last])
+        removed = self.removed[slice(*np.searchsorted(self.removed, [first, last]))]
+        return Edit(self.replaced[low:high], self.replacements.slice(low, high - low), removed)
+
+
+class Edits(Protocol):
+    """Where the changes of a file come from; asked for one range of rows after the other."""
+
+    def within(self, first: int, last: int) -> Edit | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +105,7 @@ def write_new(storage: Storage, spec: BaseSpec, rows: Iterable[pa.Table]) -> Wri
 
 
 def rewrite(
-    storage: Storage, spec: BaseSpec, old: BaseFile, edit: Edit, added: Iterable[pa.Table], use_threads: bool
+    storage: Storage, spec: BaseSpec, old: BaseFile, edits: Edits, added: Iterable[pa.Table], use_threads: bool
 ) -> Written:
     """A new version of `old`. FormatError when the old file is no readable Parquet, TableError when it does not fit."""
     where = f"{storage.uri}/{old.path}"
@@ -102,7 +115,7 @@ def rewrite(
         raise _unreadable(where, error) from error
     with source, _Writer(storage, spec, source) as writer:
         for first, piece in _old_rows(source, spec, where, use_threads):
-            writer.write(_edited(piece, first, edit), new=False)
+            writer.write(_edited(piece, first, edits.within(first, first + piece.num_rows)), new=False)
         for piece in _pieces(added):
             writer.write(piece, new=True)
         return replace(writer.finish(), rows_before=source.metadata.num_rows)
@@ -137,18 +150,15 @@ def _without_constants(schema: pa.Schema) -> pa.Schema:
     return pa.schema([f for f in schema if f.name not in (_FILE_NAME, _PARTITION)])
 
 
-def _edited(piece: pa.Table, first: int, edit: Edit) -> pa.Table:
+def _edited(piece: pa.Table, first: int, edit: Edit | None) -> pa.Table:
     """The rows of `piece` (positions from `first` on) with replaced rows in place and removed ones gone."""
-    last = first + piece.num_rows
-    low, high = np.searchsorted(edit.replaced, [first, last])
-    gone = edit.removed[slice(*np.searchsorted(edit.removed, [first, last]))] - first
-    if low == high and not len(gone):
+    if edit is None or not (len(edit.replaced) or len(edit.removed)):
         return piece
     order = np.arange(piece.num_rows)
-    order[edit.replaced[low:high] - first] = piece.num_rows + np.arange(high - low)
-    if len(gone):
-        order = np.delete(order, gone)
-    both = pa.concat_tables([piece, edit.replacements.select(piece.column_names).slice(low, high - low)])
+    order[edit.replaced - first] = piece.num_rows + np.arange(len(edit.replaced))
+    if len(edit.removed):
+        order = np.delete(order, edit.removed - first)
+    both = pa.concat_tables([piece, edit.replacements.select(piece.column_names)])
     return both.take(pa.array(order))
 
 
@@ -174,7 +184,9 @@ class _Writer:
     def __init__(self, storage: Storage, spec: BaseSpec, source: pq.ParquetFile | None) -> None:
         self._spec = spec
         self._filter = _first_filter(source, spec)
-        self._keys: list[tuple[str, str]] = []
+        known = _stored_range(source) if spec.same_keys else None
+        self._keys: list[tuple[str, str]] = [known] if known else []
+        self._keys_known = known is not None
         self._footers: list[pq.FileMetaData] = []
         self._parquet: pq.ParquetWriter | None = None
         self._file = storage.create(spec.path)
@@ -197,7 +209,8 @@ class _Writer:
         keys = piece[_KEY]
         if new or self._filter.lacks_old_keys:
             self._filter = self._filter.with_keys(keys)
-        self._keys.append(_key_range(keys))
+        if not self._keys_known:
+            self._keys.append(_key_range(keys))
         self._parquet.write_table(self._with_constants(piece), row_group_size=ROW_GROUP_ROWS)
 
     def finish(self) -> Written:
@@ -280,6 +293,16 @@ def _first_filter(source: pq.ParquetFile | None, spec: BaseSpec) -> _Filter:
     return _Filter(empty, "", empty.type_code, lacks_old_keys=True)
 
 
+def _stored_range(source: pq.ParquetFile | None) -> tuple[str, str] | None:
+    """The smallest and the largest key, as the footer of an old file tells them."""
+    stored = {} if source is None else source.metadata.metadata or {}
+    low, high = stored.get(_MIN_KEY.encode()), stored.get(_MAX_KEY.encode())
+    try:
+        return (low.decode(), high.decode()) if low and high else None
+    except UnicodeDecodeError:
+        return None
+
+
 def _flat(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
@@ -325,6 +348,7 @@ def _leaves(kind: pa.DataType, path: str) -> list[str]:
 
 _ABOVE_SURROGATES = "[\\x{E000}-\\x{FFFF}]"
 _ASTRAL = "[\\x{10000}-\\x{10FFFF}]"
+_ASTRAL_BYTE = 0xF0
 
 
 def _java_order(key: str) -> bytes:
@@ -336,8 +360,19 @@ def _key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
     """The smallest and the largest key in the order of Java's String.compareTo (hudi-format 3.5)."""
     ends = pc.min_max(keys)
     low, high = ends["min"].as_py(), ends["max"].as_py()
-    if high[:1] < "\ue000" and not pc.any(pc.match_substring_regex(keys, _ASTRAL)).as_py():
+    if high[:1] < "\ue000" and not _has_astral(keys):
         return low, high
     odd = keys.filter(pc.match_substring_regex(keys, f"{_ABOVE_SURROGATES}|{_ASTRAL}"))
     candidates = [low, high, *odd.to_pylist()]
     return min(candidates, key=_java_order), max(candidates, key=_java_order)
+
+
+def _has_astral(keys: pa.ChunkedArray) -> bool:
+    """Whether a key has a letter beyond U+FFFF: the only ones whose UTF-8 begins with a byte from F0 on."""
+    for chunk in keys.chunks:
+        wide = pa.types.is_large_string(chunk.type)
+        offsets = np.frombuffer(chunk.buffers()[1], np.int64 if wide else np.int32)
+        first, last = offsets[chunk.offset], offsets[chunk.offset + len(chunk)]
+        if last > first and (np.frombuffer(chunk.buffers()[2], np.uint8)[first:last] >= _ASTRAL_BYTE).any():
+            return True
+    return False

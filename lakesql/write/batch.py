@@ -281,8 +281,11 @@ def _check(con: Connection, state: TableState, rules: Rules) -> int:
     rules_broken = [
         ("__lakesql_op = -1", "__op is none of upsert, insert, delete"),
         ("__lakesql_part IS NULL", "the partition path is NULL"),
-        (_no_path_sql(), no_path),
     ]
+    # Taken apart for every row a path takes a third of a bulk load's time before it writes.
+    paths = f"(SELECT DISTINCT __lakesql_part FROM {BATCH})"
+    if con.execute(f"SELECT 1 FROM {paths} WHERE {_no_path_sql()} LIMIT 1").fetchall():
+        rules_broken.append((_no_path_sql(), no_path))
     if not rules.partitions_only:
         fields = ", ".join(state.config.record_key_fields) or _KEY
         rules_broken.append((key_missing, f"the record key is NULL or empty (columns: {fields})"))

@@ -3,9 +3,10 @@
 DuckDB yields the rows once, sorted by target and by place in the base file; a target's rows pass through a bounded
 queue to one of WORKERS threads, which encodes and writes its file (pyarrow releases the GIL). Bounded are its bytes, so
 that narrow rows of a whole file fit and the next file begins while they are encoded. The rows of a new group stream
-through, those of a rewritten group are collected first, since they are replaced in one pass over the old file.
+through, and so do those of a rewritten one, unless it has a log (`edits`).
 Rows for logs are collected until LOG_ROWS, then encoded together and written by one of as many other threads: encoding
-450,000 rows and DuckDB's sorting of the next ones take as long. Memory: a few row groups and log chunks.
+450,000 rows and DuckDB's sorting of the next ones take as long. A file of many rows is encoded in parts of PART_ROWS, a
+block each, while its next rows come: all at once took 600 MB for 400,000 rows. Memory: a few row groups and log chunks.
 
 Here is the only place where copy-on-write and merge-on-read differ: `Target.kind`, decided by `route`.
 """
@@ -31,6 +32,7 @@ from lakesql.table.merge import COMMIT_TIME
 from lakesql.table.state import TableState
 from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
 from lakesql.write.conserve import require_records, require_rows, require_unique
+from lakesql.write.edits import StreamedEdit
 from lakesql.write.logfile import LogContent, Records, encode_groups, next_log_file
 from lakesql.write.partial import FULL, Partial
 from lakesql.write.plan import APPEND, CREATE, DELETED, INSERTED, REWRITE, UPDATED, Target
@@ -41,8 +43,9 @@ from lakesql.write.workers import ClosedError, Workers
 
 WORKERS = 2
 LOG_ROWS = 32_768
+PART_ROWS = 65_536
 BATCH_ROWS = 65_536
-_QUEUED_BYTES = 64 << 20
+_QUEUED_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def write_targets(
         logs = _LogBuffer(work, stats, log_workers)
         for number, piece in _by_target(con, rows):
             if targets[number].kind == APPEND:
-                if logs.rows >= LOG_ROWS and number not in logs:
+                if number not in logs and logs.is_full():
                     logs.flush()
                 logs.add(number, targets[number], piece)
                 continue
@@ -194,16 +197,22 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
         key_fields=work.state.config.record_key_fields,
     )
     mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
-    made = _Numbered(work, number)
+    made = _Numbered(work, number, spec.inserts > 0)
     with explained(f"{txn.where}/{spec.path}", "written"):
         if target.kind == CREATE:
             written = write_new(storage, spec, (made.new_rows(piece) for piece in rows))
         else:
             assert target.kind == REWRITE, target.kind
             assert target.slice_no is not None, "a rewrite is of a slice"
-            edit, added = _edit(made, list(rows), work.folds.get(target.slice_no))
-            spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
-            written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
+            fold = work.folds.get(target.slice_no)
+            if base is not None and fold is None:
+                spec = replace(spec, same_keys=not spec.inserts and not target.changes.deletes)
+                edits = StreamedEdit(rows, lambda pieces: _edit(made, pieces, None))
+                written = rewrite(storage, spec, base, edits, edits.added(), alone)
+            else:
+                edit, added = _edit(made, list(rows), fold)
+                spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
+                written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
     where = f"{txn.where}: {txn.action} {txn.instant}"
     logged = made.logged_rows
     require_rows(where, target, written.rows_before + logged, written.rows)
@@ -229,18 +238,28 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
 class _Numbered:
     """Gives the rows of one file their meta columns; the sequence numbers count up over all calls."""
 
-    def __init__(self, work: Job, number: int) -> None:
+    def __init__(self, work: Job, number: int, grows: bool = False, first: int = 0) -> None:
         self._work = work
+        self._grows = grows  # new keys come to the file
         self._prefix = f"{work.txn.instant}_{number}_"
-        self._next = 0
+        self._next = first
         self.logged_rows = 0  # what the log adds to the rows of the old file
         self.new_keys: list[pa.Table] = []
         self.changed_keys: list[pa.Table] = []
 
     def new_rows(self, rows: pa.Table) -> pa.Table:
         """As `base_rows`; the keys are remembered as new ones."""
-        self.new_keys.append(rows.select([ROW_KEY, ROW_HASH]))
+        self._remember(self.new_keys, rows)
         return self.base_rows(rows)
+
+    def changed(self, rows: pa.Table) -> None:
+        """Remember the keys of rows that change; only new ones could be the same."""
+        if self._grows:
+            self._remember(self.changed_keys, rows)
+
+    def _remember(self, keys: list[pa.Table], rows: pa.Table) -> None:
+        if self._work.unique and rows.num_rows:
+            keys.append(rows.select([ROW_KEY, ROW_HASH]))
 
     def base_rows(self, rows: pa.Table) -> pa.Table:
         """The stream's rows with the columns of a base file, those that never vary left out."""
@@ -279,8 +298,8 @@ def _edit(made: _Numbered, pieces: list[pa.Table], fold: tuple[Batch, int] | Non
     place = pc.fill_null(rows[ROW_NO], -1).to_numpy()
     based = place >= 0
     replaced, removed = based & (fate == UPDATED), based & (fate == DELETED)
-    changed = rows.filter(pa.array(replaced))
-    made.changed_keys.append(changed.select([ROW_KEY, ROW_HASH]))
+    changed = _chosen(rows, pa.array(replaced))
+    made.changed(changed)
     replacements = made.base_rows(changed)
     added = [made.new_rows(rows.filter(pa.array(fate == INSERTED)))]
     gone = np.unique(place[removed])
@@ -291,7 +310,7 @@ def _edit(made: _Numbered, pieces: list[pa.Table], fold: tuple[Batch, int] | Non
         made.logged_rows = live.num_rows - len(dead)
         gone = np.union1d(gone, dead)
         beyond = rows.filter(pa.array(~based & (fate == UPDATED)))
-        made.changed_keys.append(beyond.select([ROW_KEY, ROW_HASH]))
+        made.changed(beyond)
         away = rows[ROW_KEY].filter(pa.array(~based & (fate != INSERTED))).combine_chunks()
         live = live.filter(pc.invert(pc.is_in(live["_hoodie_record_key"], value_set=away)))
         above = made.base_rows(beyond)
@@ -299,6 +318,11 @@ def _edit(made: _Numbered, pieces: list[pa.Table], fold: tuple[Batch, int] | Non
     edit = Edit(place[replaced], replacements, gone)
     assert (np.diff(edit.replaced) > 0).all(), "rows must come sorted, one per place"
     return edit, added
+
+
+def _chosen(rows: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The rows where `mask` is true; usually these are all, which need no copy."""
+    return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
 def _deletes(rows: pa.Table) -> pa.Table:
@@ -327,16 +351,38 @@ class _Gathered:
         return made.log_rows(pa.concat_tables(self._rows), pa.concat_arrays(self._ids))
 
 
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """Blocks of a log file, and what is in them."""
+
+    blocks: bytes
+    records: int
+    deletes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Rows of a target that wait to be encoded, the parts that are, and the number of their rows."""
+
+    target: Target
+    rows: list[pa.Table]
+    parts: list[Future[_Encoded]]
+    before: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(piece.num_rows for piece in self.rows)
+
+
 class _LogBuffer:
     """Rows for log files, until there are enough to encode them together; then the files, in threads."""
 
     def __init__(self, work: Job, stats: list[WriteStat | None], workers: Workers) -> None:
-        self.rows = 0
         self._work = work
         self._stats = stats
-        self._held: dict[int, tuple[Target, list[pa.Table]]] = {}
+        self._held: dict[int, _Held] = {}
         self._workers = workers
-        self._running: deque[Future[None]] = deque()
+        self._running: deque[Future[Any]] = deque()
         logs = [f for f in work.state.files if isinstance(f, LogFile)] if work.state.config.version < 8 else []
         self._logs: dict[tuple[str, str], list[LogFile]] = {}
         for file in logs:
@@ -345,9 +391,18 @@ class _LogBuffer:
     def __contains__(self, number: int) -> bool:
         return number in self._held
 
+    def is_full(self) -> bool:
+        """Whether the targets held are to be flushed before another one comes."""
+        return any(h.parts for h in self._held.values()) or sum(h.count for h in self._held.values()) >= LOG_ROWS
+
     def add(self, number: int, target: Target, rows: pa.Table) -> None:
-        self._held.setdefault(number, (target, []))[1].append(rows)
-        self.rows += rows.num_rows
+        held = self._held.setdefault(number, _Held(target, [], []))
+        if len(self._held) == 1 and held.count >= PART_ROWS:  # and more come
+            self.wait(WORKERS - 1)
+            part = self._workers.submit(self._part, number, held)
+            self._running.append(part)
+            held = self._held[number] = _Held(target, [], [*held.parts, part], held.before + held.count)
+        held.rows.append(rows)
 
     def flush(self) -> None:
         """Begin to write the log files of all targets held; their rows must be complete."""
@@ -355,35 +410,47 @@ class _LogBuffer:
             return
         self.wait(WORKERS - 1)
         self._running.append(self._workers.submit(self._write, self._held))
-        self._held, self.rows = {}, 0
+        self._held = {}
 
     def wait(self, left: int = 0) -> None:
         """Until at most `left` flushes are under way. An error of one is raised here."""
         while len(self._running) > left:
             self._running.popleft().result()
 
-    def _write(self, held: Mapping[int, tuple[Target, list[pa.Table]]]) -> None:
+    def _part(self, number: int, held: _Held) -> _Encoded:
+        [part] = self._encoded(_Numbered(self._work, number, first=held.before), [held])
+        return part
+
+    def _write(self, targets: Mapping[int, _Held]) -> None:
+        first = next(iter(targets.values())).before if len(targets) == 1 else 0
+        encoded = self._encoded(_Numbered(self._work, min(targets), first=first), list(targets.values()))
+        for (number, held), last in zip(targets.items(), encoded, strict=True):
+            parts = [*(part.result() for part in held.parts), last]
+            self._stats[number] = self._put(number, held.target, parts)
+
+    def _encoded(self, made: _Numbered, targets: Sequence[_Held]) -> list[_Encoded]:
+        """The blocks of the rows of each target."""
         work = self._work
         full, partial, contents = _Gathered(), _Gathered(), []
-        for target, pieces in held.values():
-            rows = pa.concat_tables(pieces)
+        for held in targets:
+            rows = pa.concat_tables(held.rows)
             deleted = pc.equal(rows[ROW_FATE], DELETED)
-            in_part = pc.and_(pc.equal(rows[ROW_FATE], UPDATED), target.slice_no in work.partial.slices)
+            in_part = pc.and_(pc.equal(rows[ROW_FATE], UPDATED), held.target.slice_no in work.partial.slices)
             in_full = pc.invert(pc.or_(deleted, in_part))
-            spans = full.add(target, rows.filter(in_full)), partial.add(target, rows.filter(in_part))
+            spans = full.add(held.target, _chosen(rows, in_full)), partial.add(held.target, rows.filter(in_part))
             contents.append(LogContent(spans, _deletes(rows.filter(deleted))))
-        made = _Numbered(work, min(held))
         names = (*META_COLUMNS, *work.partial.columns)
         records = [
             Records(full.records(made), work.avro),
             Records(partial.records(made).select(names), work.avro, True),
         ]
         files = encode_groups(records, contents, work.txn.instant, work.settings.log_block_bytes, work.ordered_deletes)
-        for (number, (target, _)), content, file in zip(held.items(), contents, files, strict=True):
-            self._stats[number] = self._put(number, target, content, file)
+        return [_Encoded(f, c.records, c.deletes.num_rows) for f, c in zip(files, contents, strict=True)]
 
-    def _put(self, number: int, target: Target, content: LogContent, data: bytes) -> WriteStat:
+    def _put(self, number: int, target: Target, parts: Sequence[_Encoded]) -> WriteStat:
         work, txn = self._work, self._work.txn
+        data = b"".join(part.blocks for part in parts) if len(parts) > 1 else parts[0].blocks
+        records, deletes = sum(part.records for part in parts), sum(part.deletes for part in parts)
         version = txn.config.version
         assert target.slice_no is not None, "a log file belongs to a slice"
         file_slice = work.slices[target.slice_no]
@@ -393,14 +460,13 @@ class _LogBuffer:
         mark(txn, path, CREATE_MARKER if version >= 8 else APPEND_MARKER)
         txn.storage.put(path, data)
         own_slice = [f.name for f in sorted(siblings, key=lambda f: f.version) if f.instant == file_slice.instant]
-        records = content.records
-        require_records(f"{txn.where}: {txn.action} {txn.instant}", target, records, content.deletes.num_rows)
+        require_records(f"{txn.where}: {txn.action} {txn.instant}", target, records, deletes)
         return WriteStat(
             file_id=target.file_id,
             path=path,
             prev_commit=txn.instant if version >= 8 else file_slice.instant,
             num_writes=records,
-            num_deletes=content.deletes.num_rows,
+            num_deletes=deletes,
             num_update_writes=target.changes.updates,
             num_inserts=target.changes.revived,
             total_write_bytes=len(data),

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.table.names import literal, quote
-from lakesql.write.plan import BATCH, FATE, IGNORED, INSERT, INSERTED, RESOLVED, UPSERT, Target
+from lakesql.write.plan import BATCH, CREATE, FATE, IGNORED, INSERT, INSERTED, RESOLVED, UPSERT, Target
 
 # Names that no column of a table has (`create` reserves them).
 ROW_NO, ROW_FATE, ROW_KEY, ROW_PART = "__lakesql_row_no", "__lakesql_fate", "__lakesql_key", "__lakesql_part"
@@ -42,11 +42,13 @@ def rows_of(
     instant: str,
     by_key: bool = False,
     resolved: bool = False,
+    hashed: bool = True,
 ) -> Iterator[Stream]:
     """The stream for all targets; valid on `con` within the context. Generated keys (6.7) are made of `instant`.
 
     `by_key`: rows of new groups come sorted by record key within their partition; only where nothing was looked up.
-    With `resolved` the rows in RESOLVED stand in for those of the batch.
+    With `resolved` the rows in RESOLVED stand in for those of the batch. Not `hashed`: nobody compares keys. Rows that all
+    go to new groups have no other columns but key and hash before those of the table.
     """
     key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || {'b.__lakesql_place' if looked_up else 'b.rowid'})"
     given = f"{key} AS {ROW_KEY}, hash({key}) AS {ROW_HASH}, b.__lakesql_part AS {ROW_PART}"
@@ -54,10 +56,10 @@ def rows_of(
     fields = "".join(f", b.{quote(c)}" for c in columns)
     if not looked_up:
         nothing = "".join(f", NULL AS {ORD_PREFIX}{i}" for i in range(len(ords)))
-        sql = (
-            f"SELECT NULL::BIGINT AS {ROW_NO}, {INSERTED}::UTINYINT AS {ROW_FATE}, {given}{nothing}{fields} "
-            f"FROM {BATCH} b WHERE b.__lakesql_op IN ({UPSERT}, {INSERT})"
-        )
+        where = f"NULL::BIGINT AS {ROW_NO}, {INSERTED}::UTINYINT AS {ROW_FATE}, {given}{nothing}"
+        if all(t.kind == CREATE for t in targets):
+            where = f"{key} AS {ROW_KEY}" + (f", hash({key}) AS {ROW_HASH}" if hashed else "")
+        sql = f"SELECT {where}{fields} FROM {BATCH} b WHERE b.__lakesql_op IN ({UPSERT}, {INSERT})"
         order = sorted(range(len(targets)), key=lambda n: (targets[n].partition, targets[n].first_insert))
         several = len({t.partition for t in targets}) > 1
         order_by = ["b.__lakesql_part"] * several + [ROW_KEY] * by_key

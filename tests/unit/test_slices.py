@@ -30,6 +30,7 @@ from tests.writing import (
     put,
     rows_of,
     rust_rows,
+    stats_of,
     table,
     upsert,
     values,
@@ -359,3 +360,50 @@ def test_logs_of_many_groups_are_encoded_in_chunks(tmp_path, monkeypatch):
     assert rows_of(t) == rust_rows(t) == sorted(((a, b, v + 1, 2) for a, b, v, _ in rows), key=repr)
     delete(t, *[(a, b) for a, b, _, _ in rows])
     assert rows_of(t) == []
+
+
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+def test_changes_of_a_large_file_come_in_pieces(tmp_path, monkeypatch, type_):
+    """Rows change, go and come all over the file, while pieces of the stream end anywhere in its row groups."""
+    monkeypatch.setattr(slices, "BATCH_ROWS", 2048)  # DuckDB gives no fewer
+    monkeypatch.setattr(slices, "PART_ROWS", 1000)
+    monkeypatch.setattr(basefile, "ROW_GROUP_ROWS", 1700)
+    t, end = table(tmp_path / "t", type_), 15000 if type_ == "cow" else 12000  # new keys would go to a base file
+    put(t, "SELECT 'k' || i AS id, 'x' AS city, i AS v, 1 AS ts FROM range(12000) r(i)")
+    changes = (
+        "SELECT 'k' || i AS id, 'x' AS city, -i AS v, 2 AS ts, CASE WHEN i % 7 = 0 THEN 'delete' ELSE 'upsert' END AS __op "
+        f"FROM range({end}) r(i) WHERE i % 3 > 0 OR i >= 12000 ORDER BY hash(i)"
+    )
+    result = put(t, changes, settings={"hoodie.parquet.small.file.limit": "104857600"})
+    gone = {i for i in range(12000) if i % 3 and not i % 7}
+    new = {i: i if not i % 3 else -i for i in range(12000) if i not in gone}
+    new |= {i: -i for i in range(12000, end) if i % 7}
+    assert (result.rows_inserted, result.rows_updated) == (len([i for i in new if i >= 12000]), 8000 - len(gone))
+    assert (
+        rows_of(t)
+        == rust_rows(t)
+        == sorted(((f"k{i}", "x", v, 2 if i % 3 or i >= 12000 else 1) for i, v in new.items()), key=repr)
+    )
+    numbers = rows_of(t, "_hoodie_commit_seqno")
+    assert len(set(numbers)) == len(numbers)
+    if type_ == "mor":
+        (stat,) = [s for s in stats_of(t) if s.log_files]
+        assert len(blocks_of(t)) > 4
+        assert (stat.num_update_writes, stat.num_deletes) == (8000 - len(gone), len(gone))
+
+
+def test_key_range_of_unchanged_keys_is_that_of_the_old_file(tmp_path, monkeypatch):
+    t = table(tmp_path / "t")
+    upsert(t, *[(f"k{i}", "x", i, 1) for i in range(10)])
+    before = footer_of(t)
+    ranged = []
+    real = basefile._key_range
+    monkeypatch.setattr(basefile, "_key_range", lambda keys: ranged.append(len(keys)) or real(keys))
+    upsert(t, ("k3", "x", 5, 2))
+    names = ["hoodie_min_record_key", "hoodie_max_record_key"]
+    assert [footer_of(t)[n] for n in names] == [before[n] for n in names] == ["k0", "k9"]
+    assert not ranged
+    delete(t, ("k9", "x"))
+    assert [footer_of(t)[n] for n in names] == ["k0", "k8"]
+    upsert(t, ("k5", "x", 5, 2), ("z", "x", 5, 2))
+    assert [footer_of(t)[n] for n in names] == ["k0", "z"]
