@@ -23,6 +23,8 @@ from lakesql.plot.sheet import INK
 _FONTS = "'DejaVu Sans', Verdana, sans-serif"
 _ANCHOR = {"left": "start", "center": "middle", "right": "end"}
 _PNG_DPI = 192
+_PLACES, _LONG = re.compile(r' d="[^"]*"|<use [^>]*>'), re.compile(r"(\d\.\d\d)\d+")
+"""Where numbers are places on the page, and those with more digits than can be seen."""
 
 
 class _Renderer(RendererSVG):
@@ -83,6 +85,7 @@ def svg_of(drawing: Drawing, title: str, alt: str, ink: str | None = None) -> st
 def _named(body: str) -> str:
     """The drawing with names that do not depend on when it was made, and only where they are referred to."""
     body = re.sub(r"\n\s+", "\n", body)
+    body = _PLACES.sub(lambda m: _LONG.sub(r"\1", m[0]), body)
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
     order = {name: f"__key__-{n}" for n, name in enumerate(m for m in re.findall(r' id="([^"]+)"', body) if m in used)}
     body = re.sub(r' id="([^"]+)"', lambda m: f' id="{order[m[1]]}"' if m[1] in used else "", body)

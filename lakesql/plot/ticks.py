@@ -36,11 +36,12 @@ class Axis:
 
 
 def linear(high: float, text: Callable[[float], str], label: str = "", low: float = 0.0, most: int = 5) -> Axis:
-    """From `low` to a little above `high`, with round numbers from `low` on."""
+    """From `low` to a little above `high`, with `low` and round numbers."""
     if not high > low:
         high = low + 1.0
     step = round_step((high - low) / most)
-    values = [low + n * step for n in range(math.floor((high - low) / step + 1e-9) + 1)]
+    first = math.ceil((low + 0.6 * step) / step)
+    values = [low, *(n * step for n in range(first, math.floor(high / step + 1e-9) + 1))]
     return Axis(low, low + 1.03 * (high - low), [(v, text(v)) for v in values], label)
 
 

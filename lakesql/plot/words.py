@@ -69,6 +69,11 @@ def _within(text: str, most: int) -> str:
     return taken
 
 
+def titled(name: str, what: str) -> str:
+    """The title of a plot of a table."""
+    return f"{shortened(name, 44)}: {what}"
+
+
 def distinct(names: Sequence[str], most: int = NAME_MAX) -> list[str]:
     """Short names that differ from each other where the names do: where shortening would make two alike, they are numbered."""
     short = [shortened(n, most) for n in names]
