@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BARS_MAX = 30
 """More file groups than these are drawn as curves."""
-_POINTS_MAX = 250
+_POINTS_MAX = 160
 
 
 def files_figure(state: TableState) -> Figure:
