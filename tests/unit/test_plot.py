@@ -43,6 +43,7 @@ from tests.synthetic import BASE, CHANGED, LOG, ROWS, START_MS, synthetic
 from tests.zipped import FOLDER, open_zip
 
 SVG = "{http://www.w3.org/2000/svg}"
+PARTS = {"svg", "title", "desc", "g", "path", "text", "use", "defs", "clipPath", "rect", "pattern"}
 LONG = "ein sehr langer Name mit vielen Wörtern und 日本語の表 $x^2$ \\frac <b>&" + "x" * 60
 
 
@@ -93,6 +94,11 @@ RESULTS = {
     "nulls": "SELECT * FROM (VALUES (NULL, 1::DECIMAL(9,2)), ('b', NULL), (repeat('長い名前', 30), -7.25)) t(g, n)",
     "times": "SELECT TIMESTAMP '2026-01-01' + i * INTERVAL 1 HOUR AS t, sin(i / 9) AS s, 1e9 * i AS large FROM range(100) t(i)",
     "numbers": "SELECT i::DOUBLE AS x, i * i AS y FROM range(50000) t(i)",
+    "twice the same name": "SELECT 'a' AS g, 1 AS n, 2 AS n",
+    "very large numbers": "SELECT 'a' AS g, 9007199254740993 AS n, 18446744073709551615::UBIGINT AS m, 1e300 AS k",
+    "moments of a zone": "SELECT TIMESTAMPTZ '2026-01-01 10:00:00+02' + i * INTERVAL 1 DAY AS t, i AS n FROM range(4) t(i)",
+    "infinite moments": "SELECT * FROM (VALUES (TIMESTAMP 'infinity', 1), ('0044-03-15'::TIMESTAMP, 2), ('9998-01-01', 3)) t(t, n)",
+    "no name": "SELECT NULL AS g, 3 AS n",
     "one moment": "SELECT DATE '2026-01-01' AS d, 3 AS n",
     "no number": "SELECT i AS x, NULL::DOUBLE AS y FROM range(3) t(i)",
 }
@@ -153,6 +159,7 @@ def test_svg_is_well_formed_and_says_what_it_shows(make):
     assert root.get("aria-labelledby").split() == [title.get("id"), desc.get("id")]
     assert (title.text, desc.text) == (figures.plain(figure.title), figures.plain(figure.alt))
     assert set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text)) <= set(ids)
+    assert {e.tag.removeprefix(SVG) for e in root.iter()} <= PARTS
     assert "<style" not in text
     assert "<script" not in text
     assert figure.svg() == text
