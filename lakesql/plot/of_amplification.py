@@ -98,8 +98,8 @@ def _alt(state: TableState, data: pa.Table) -> str:
     reads = "there is no base file"
     if data["read_amplification"][-1].as_py() is not None and read is not None:
         reads = f"a snapshot now reads {number_text(read)} times the base files"
-        if not state.config.is_mor:
-            reads = "a snapshot reads the base files alone"
+        if read == 1:
+            reads = "a snapshot now reads the base files alone"
     return f"Over {count}, services included, {wrote}; {reads}."
 
 
