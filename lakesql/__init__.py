@@ -21,6 +21,7 @@ from lakesql.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakesql import plot as plot
     from lakesql.handle import Table, create_table, open_table
     from lakesql.ingest.decode_python import register_decoder
     from lakesql.sql.connection import Connection, connect
@@ -69,6 +70,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("lakesql")
+    elif name == "plot":
+        value = import_module("lakesql.plot")
     elif name in _LATER:
         value = getattr(import_module(_LATER[name]), name)
     else:
