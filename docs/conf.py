@@ -5,7 +5,11 @@ no table of contents has. Nothing is fetched while a page is looked at. Pages st
 directive but the table of contents in index.md.
 """
 
+import re
 from importlib.metadata import version as version_of
+from pathlib import Path
+
+from sphinx.application import Sphinx
 
 project = "lakesql"
 author = "the lakesql authors"
@@ -16,12 +20,26 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_static", "images"]
 nitpicky = True
 suppress_warnings = [
-    "toc.empty_glob",  # a pattern of index.md may match nothing
     "misc.highlighting_failure",  # Spark's and Hudi's words are no SQL that Pygments knows
 ]
 
 myst_heading_anchors = 4
-myst_enable_extensions = ["strikethrough"]
+
+
+def _files_outside(app: Sphinx, docname: str, source: list[str]) -> None:
+    """A link to a file outside of this folder, such as a script in sql/, becomes a download of it."""
+
+    def link(found: re.Match[str]) -> str:
+        target = (Path(app.srcdir, docname).parent / found[1]).resolve()
+        outside = target.is_file() and Path(app.srcdir).resolve() not in target.parents
+        return f"](path:{found[1]})" if outside else found[0]
+
+    source[0] = re.sub(r"\]\(([^()#:\s]+)\)", link, source[0])
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", _files_outside)
+
 
 html_theme = "furo"
 html_title = "lakesql"

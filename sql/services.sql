@@ -28,7 +28,6 @@ CALL run_clustering(table => 'tickets', order => 'id');
 SELECT count(*) AS file_groups FROM hudi_files('tickets') WHERE latest;
 
 -- Cleaning removes the files that no retained state needs.
-CALL run_clean(table => 'tickets', retain_commits => 1);
-SELECT count(*) AS old_slices FROM hudi_files('tickets') WHERE NOT latest;
+CALL run_clean(table => 'tickets', clean_policy => 'KEEP_LATEST_FILE_VERSIONS', file_versions_retained => 1);
 SELECT action, count(*) AS times FROM hudi_timeline('tickets') GROUP BY action ORDER BY action;
 CALL doctor(table => 'tickets');

@@ -83,9 +83,8 @@ def cell(cases: list[pytest.Item], column: str) -> str:
     types = {p.get("type_") for p in given} | {getattr(k, "type", k) for k in kinds}
     versions = {p.get("version") for p in given} | {getattr(k, "version", None) for k in kinds}
     shown = [", ".join(_NAMES[t] for t in _NAMES if t in types), ", ".join(f"v{v}" for v in (9, 8, 6) if v in versions)]
-    text = " ".join(s for s in shown if s)
     count = f"{len(mine)} cases" if len(mine) > 1 else ""
-    return "; ".join(s for s in (text, count) if s) or "yes"
+    return " · ".join(s for s in (*shown, count) if s) or "yes"
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
 
 def test_every_page_is_in_the_contents_of_the_site() -> None:
     listed = re.findall(
-        r"^(?!:)[\w*/-]+$", "\n".join(re.findall(r"```{toctree}\n(.*?)```", INDEX.read_text(), re.S)), re.M
+        r"^(?!:)[\w*/\[\]-]+$", "\n".join(re.findall(r"```{toctree}\n(.*?)```", INDEX.read_text(), re.S)), re.M
     )
     pages = [page.relative_to(DOCS).with_suffix("") for page in PAGES if page not in (README, INDEX)]
     assert [str(page) for page in pages if not any(page.match(entry) for entry in listed)] == []
