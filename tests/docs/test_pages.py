@@ -5,6 +5,7 @@ has a test that names it, and stands in APART.
 """
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,17 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT if page == README else DOCS))
 
 
+@cache
+def all_tests() -> str:
+    """The text of every test there is."""
+    return "\n".join(test.read_text() for test in (ROOT / "tests").rglob("test_*.py"))
+
+
 def is_apart(page: Path) -> bool:
-    """Whether a test of its own runs the page: it stands in APART, or a test here opens it by its name."""
+    """Whether a test of its own runs the page: it stands in APART, or a test opens it by its name."""
     if page == README or page.parent.name == "reference":
         return False
-    tests = Path(__file__).parent.glob("test_*.py")
-    return name_of(page) in APART or any(f'"{page.name}"' in test.read_text() for test in tests)
+    return name_of(page) in APART or re.search(rf"""["/]{re.escape(page.name)}["']""", all_tests()) is not None
 
 
 RUN = [page for page in PAGES if blocks(page.read_text()) and not is_apart(page)]
