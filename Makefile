@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest
 LAKESQL_SPARK ?=
 FAST := not spark and not kafka and not slow and not bench
 
-.PHONY: help venv spark kafka demo docs test test-fast test-interop test-golden test-crash test-docs check format bench bench-small bench-check ducklake regold clean
+.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-small bench-check ducklake regold clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,7 @@ $(KAFKA)/.installed: tests/kafka/pom.xml
 demo: $(VENV)/.demo ## create, merge, query and check a sample table end to end
 	@$(BIN)/lakesql demo
 
+.PHONY: docs
 docs: $(VENV)/.docs ## build the documents as a site into site/; a broken link ends it
 	@$(BIN)/python -m sphinx -q -b html -W --keep-going -d $(VENV)/.doctrees docs site
 	@echo "site/index.html"
@@ -127,4 +128,4 @@ regold: $(VENV)/.test ## write the golden files anew; review the diff
 	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py tests/docs/test_reference.py tests/docs/test_sql_scripts.py tests/docs/test_interop_matrix.py --regold
 
 clean: ## remove the environments and all caches
-	rm -rf site $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
