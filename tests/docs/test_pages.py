@@ -82,6 +82,12 @@ def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    named = re.findall(r"`((?:lakesql|tests|sql|benchmarks)/[\w/.]+)`", page.read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_every_page_is_in_the_contents_of_the_site() -> None:
     listed = re.findall(
         r"^(?!:)[\w*/\[\]-]+$", "\n".join(re.findall(r"```{toctree}\n(.*?)```", INDEX.read_text(), re.S)), re.M
