@@ -73,6 +73,11 @@ $(KAFKA)/.installed: tests/kafka/pom.xml
 demo: $(VENV)/.demo ## merge, ingest, compact, advise and plot sample tables end to end; checks what it shows
 	@$(BIN)/lakesql demo
 
+.PHONY: docs
+docs: $(VENV)/.docs ## build the documents as a site into site/; a broken link ends it
+	@$(BIN)/python -m sphinx -q -b html -W --keep-going -d $(VENV)/.doctrees docs site
+	@echo "site/index.html"
+
 ifeq ($(LAKESQL_SPARK),required)
 test: $(VENV)/.test spark kafka ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark and Kafka
 	$(PYTEST) -q -n auto -m "not spark and not kafka and not bench"
@@ -120,7 +125,7 @@ $(DUCKLAKE_VENV)/.installed: Makefile
 	@touch $@
 
 regold: $(VENV)/.test ## write the golden files anew; review the diff
-	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py tests/docs/test_plots.py --regold
+	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py tests/docs/test_plots.py tests/docs/test_reference.py tests/docs/test_sql_scripts.py tests/docs/test_interop_matrix.py --regold
 
 clean: ## remove the environments and all caches
 	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

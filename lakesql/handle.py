@@ -76,10 +76,12 @@ class Table:
 
     @property
     def path(self) -> str:
+        """The folder, or the URI, of the table."""
         return self._storage.uri
 
     @property
     def name(self) -> str:
+        """The name that the table stores."""
         return self.state.name
 
     @property
