@@ -50,7 +50,7 @@ def advise(
     load = found.workload(row)
     if not measure:
         return advice_of(state.path, found, load, record, reads)
-    measured = measure_table(con, state, load, record.prices)
+    measured = measure_table(con, state, load, record.prices, record.clock)
     return advice_of(state.path, found, replace(load, own=measured.own), record, reads, measured)
 
 

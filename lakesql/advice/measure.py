@@ -28,7 +28,7 @@ from lakesql.table.state import TableState
 
 SAMPLE_ROWS, SAMPLE_BYTES = 1_000_000, 256 << 20
 """At most so many rows and bytes in memory are copied."""
-_COMMITS, _WARM_READS = 5, 7
+_COMMITS, _WARM_READS = 5, 5
 _LEAST, _MOST = 0.05, 20.0
 _MODE = "hoodie.record.merge.mode"
 
@@ -51,7 +51,7 @@ class Measured:
 
 
 def measure(
-    con: duckdb.DuckDBPyConnection, state: TableState, load: Workload, prices: Prices, clock: str = "wall"
+    con: duckdb.DuckDBPyConnection, state: TableState, load: Workload, prices: Prices, clock: str = "cpu"
 ) -> Measured:
     """Run a sample of the table as both types; takes seconds to minutes and at most some hundred megabytes, which go again.
 
@@ -79,7 +79,7 @@ def own_of(twins: Twins, run: Run, prices: Prices) -> Own:
         for name, work, passed in works_of(twins, turn):
             pairs.setdefault(name, []).append((max(seconds(prices, work), 1e-9), passed))
     pairs["compaction"] = [(max(seconds(prices, compact_work(run.turns[-1].after, twins.row)), 1e-9), run.compaction)]
-    names = ("cow commit", "mor commit", "scan", "patch", "merge", "compaction")
+    names = ("cow commit", "mor commit", "scan", "open", "patch", "merge", "compaction")
     return Own(*(min(_MOST, max(_LEAST, _factor(pairs[name]))) for name in names))
 
 
