@@ -43,6 +43,7 @@ from lakesql.advice.measure import measure
 from lakesql.table.state import TableState
 
 REPORT = Path(__file__).parents[1] / "report" / "advice"
+RUNS = "runs.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,15 @@ class Plan:
     widths: tuple[str, ...] = ("narrow", "wide")
 
 
-FULL = Plan((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 150_000, 3)
+FULL = Plan((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 60_000, 3)
 QUICK = Plan((0.001, 0.01, 0.1, 1.0), 25_000, 3)
 
 
 class Grid:
     """Tables of both widths, and what was measured with them."""
 
-    def __init__(self, folder: Path, plan: Plan, prices: costs.Prices, clock: str) -> None:
-        self._folder, self._prices, self._clock = folder, prices, clock
+    def __init__(self, folder: Path, plan: Plan, prices: costs.Prices, clock: str, seen: Path) -> None:
+        self._folder, self._prices, self._clock, self._seen = folder, prices, clock, seen
         self._runners = {w: Runner(folder / w, w, plan.rows_per_group, CLOCKS[clock]) for w in plan.widths}
         self._kept = {w: set((folder / w).iterdir()) for w in self._runners}
         self._found: dict[Workload, Result] = {}
@@ -71,10 +72,9 @@ class Grid:
         self._plan = plan
 
     def run(self) -> list[Result]:
-        for point in itertools.product(self._runners, ("uniform", "zipf"), self._plan.shares):
-            self._first(Workload(*point))
-        for _ in range(self._plan.rounds - 1):
-            for result in with_breakeven(self.results):
+        for share, spread, width in itertools.product(self._plan.shares, ("uniform", "zipf"), self._runners):
+            result = self._first(Workload(width, spread, share))
+            while with_breakeven([result]) and result.rounds < self._plan.rounds:
                 self._again(result)
         return self.results
 
@@ -82,7 +82,7 @@ class Grid:
     def results(self) -> list[Result]:
         return list(self._found.values())
 
-    def _first(self, work: Workload) -> None:
+    def _first(self, work: Workload) -> Result:
         """Every other workload is measured from its Merge-on-Read table, the others from Copy-on-Write."""
         result = self._found[work] = Result(work, [], [], [], {})
         kind = KINDS[len(self._found) % 2]
@@ -92,6 +92,7 @@ class Grid:
         result.own[kind] = own
         result.sparse.append(self._runners[work.width].sparse(work, 0))
         self._done(result)
+        return result
 
     def _again(self, result: Result) -> None:
         """One more round; few reads only where they are beside the break-even."""
@@ -110,14 +111,16 @@ class Grid:
         width = result.work.width
         for path in set((self._folder / width).iterdir()) - self._kept[width]:
             shutil.rmtree(path)
+        write_runs(self._seen, self.results)
         place = list(self._found).index(result.work) + 1
         print(f"workload {place}, round {result.rounds}: {result.work}", file=sys.stderr, flush=True)
 
 
-def run_grid(plan: Plan, prices: costs.Prices, clock: str) -> list[Result]:
+def run_grid(plan: Plan, prices: costs.Prices, clock: str, seen: Path) -> list[Result]:
+    """What was measured is written to `seen` after each round, too: a run may take long."""
     folder = Path(tempfile.mkdtemp(prefix="lakesql-advice-"))
     try:
-        return Grid(folder, plan, prices, clock).run()
+        return Grid(folder, plan, prices, clock, seen).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -172,18 +175,21 @@ def write_csv(path: Path, rows: Sequence[dict[str, object]]) -> None:
         writer.writerows(rows)
 
 
+def write_runs(path: Path, results: Sequence[Result]) -> None:
+    path.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n")
+
+
 def write_report(
     folder: Path, about: dict[str, object], results: Sequence[Result], record: calibration.Calibration, noise: Noise
 ) -> str:
     cells = cells_of(results, record.prices, noise)
     evens = breakevens_of(results, record.prices)
     numbers = {by: summary(cells, evens, by) for by in (PRICES, MEASURE)}
-    folder.mkdir(parents=True, exist_ok=True)
     text = markdown(about, numbers, cells, evens)
     (folder / "report.md").write_text(text)
     (folder / "report.json").write_text(json.dumps({"about": about, "summary": numbers}, indent=2) + "\n")
     (folder / "calibration.json").write_text(calibration.to_json(record))
-    (folder / "runs.json").write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n")
+    write_runs(folder / RUNS, results)
     write_csv(folder / "cells.csv", [{**asdict(c), "outcome": c.outcome} for c in cells])
     write_csv(folder / "breakevens.csv", [{**asdict(e), "error": e.error, "measurable": e.measurable} for e in evens])
     write_csv(folder / "curve.csv", [asdict(p) for p in record.curve])
@@ -215,7 +221,8 @@ def main() -> None:
     else:
         print("calibrating", file=sys.stderr)
         record = calibrate(args.clock)
-    results = run_grid(plan, record.prices, args.clock)
+    args.report.mkdir(parents=True, exist_ok=True)
+    results = run_grid(plan, record.prices, args.clock, args.report / RUNS)
     noise = pooled_noise(results)
     about = {
         "machine": record.machine, "clock": record.clock, "rows per file group": plan.rows_per_group,

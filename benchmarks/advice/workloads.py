@@ -20,7 +20,7 @@ from lakesql.advice.costs import spread_rows
 GROUPS = 6
 DELTAS = 5  # commits between two compactions
 SPARSE_READS = 0.1  # per commit
-WARM_READS = 5
+WARM_READS = 7
 _ZIPF = 3.0
 _COLUMNS = {"narrow": 2, "wide": 18}
 

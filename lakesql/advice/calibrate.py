@@ -72,7 +72,7 @@ def _unseen(part: float) -> None:
 
 
 def calibrate(clock: str = "cpu", progress: Progress = _unseen) -> Calibration:
-    """Measure this machine; takes about four minutes and some hundred megabytes of temporary files, which are removed."""
+    """Measure this machine; takes about three minutes and some hundred megabytes of temporary files, which are removed."""
     folder = Path(tempfile.mkdtemp(prefix="lakesql-calibration-"))
     try:
         with duckdb.connect() as con:
@@ -142,10 +142,7 @@ def measurements_of(twins: Twins, run: Run) -> Iterator[Measurement]:
                 name, 0.0
             )
             yield Measurement(name, work, seconds, max(seconds, _SCALE * further))
-    last = run.turns[-1]
-    yield Measurement(costs.COMPACT, costs.compact_work(last.after, twins.row), run.compaction)
-    opened = max(run.opening, _SCALE * last.scan)
-    yield Measurement(costs.OPEN, costs.open_work(last.after.dirty, twins.row), run.opening, opened)
+    yield Measurement(costs.COMPACT, costs.compact_work(run.turns[-1].after, twins.row), run.compaction)
 
 
 def works_of(twins: Twins, turn: Turn) -> Iterator[tuple[str, Work, float]]:

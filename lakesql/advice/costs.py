@@ -33,7 +33,7 @@ STEPS = {
     EDIT: "rows of a batch put in their places in them; rows and bytes of the batch",
     APPEND: "log files written by a Merge-on-Read commit; log files, rows and bytes of these",
     SCAN: "base files read; file groups, rows and bytes of the table",
-    OPEN: "base files not read before, at the first read; file groups, rows and bytes of these",
+    OPEN: "base files that a commit has written anew, at the first read; file groups, rows and bytes of these",
     PATCH: "base rows left out for those of the logs, at every read; file groups with a log, rows and bytes of these",
     OVERLAY: "live rows of the logs read, at every read; rows and bytes of these",
     MERGE: "log files decoded and merged, at the first read; log files, their columns, rows and bytes",
@@ -41,7 +41,7 @@ STEPS = {
     KEEP: "merged rows put aside for further reads, at the first read; rows and bytes of these",
     GROUP: "log records of a key brought together, where logs have a key twice; their rows",
     PICK: "the newest of them chosen; rows and bytes of these",
-    COMPACT: "base files written anew by a compaction; file groups, rows and bytes of these",
+    COMPACT: "base files written anew by a compaction, and read first; file groups, rows and bytes of these",
     FOLD: "live rows of the logs put in their places by a compaction; rows and bytes of these",
 }
 """Every step, and what its amounts count."""
@@ -137,7 +137,6 @@ class Own:
     cow_commit: float = 1.0
     mor_commit: float = 1.0
     scan: float = 1.0
-    opening: float = 1.0
     patch: float = 1.0
     merge: float = 1.0
     compaction: float = 1.0
@@ -343,9 +342,9 @@ def scan(load: Workload, prices: Prices) -> float:
     return load.own.scan * seconds(prices, scan_work(load.table, load.row))
 
 
-def opening(load: Workload, prices: Prices, commits: int) -> float:
-    """What the first read of base files costs more that were written anew for so many commits."""
-    return load.own.opening * seconds(prices, open_work(load.touched(commits), load.row))
+def opening(load: Workload, prices: Prices) -> float:
+    """What the first read of the base files costs more that a commit has written anew."""
+    return load.own.scan * seconds(prices, open_work(load.touched(), load.row))
 
 
 def patch(load: Workload, prices: Prices, logs: Logs) -> float:
@@ -384,7 +383,7 @@ def compaction(load: Workload, prices: Prices, commits: int) -> float:
 
 
 def cow_costs(load: Workload, prices: Prices, reads_per_write: float) -> Costs:
-    read = min(1.0, reads_per_write) * opening(load, prices, 1) + reads_per_write * scan(load, prices)
+    read = min(1.0, reads_per_write) * opening(load, prices) + reads_per_write * scan(load, prices)
     return Costs(cow_commit(load, prices), read, 0.0)
 
 
@@ -394,7 +393,7 @@ def mor_costs(load: Workload, prices: Prices, reads_per_write: float) -> Costs:
     steps = range(1, load.deltas + 1)
     merges = [merge(load, prices, k) for k in range(load.deltas + 1)]
     write = mean_mor_commit(load, prices) + (1 - seen) * sum(merges[:-1]) / load.deltas
-    read = seen * (sum(merges[1:]) + opening(load, prices, load.deltas)) / load.deltas
+    read = seen * sum(merges[1:]) / load.deltas
     read += reads_per_write * sum(warm_read(load, prices, k) for k in steps) / load.deltas
     folding = compaction(load, prices, load.deltas) + (1 - seen) * merges[-1]
     return Costs(write, read, folding / load.deltas)

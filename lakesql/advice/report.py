@@ -259,7 +259,7 @@ class _Made:
         middle = (n + 1) / 2
         cow, mor = costs.cow_commit(load, prices), costs.mean_mor_commit(load, prices)
         scan = costs.scan(load, prices)
-        opened = costs.opening(load, prices, 1)
+        opened = costs.opening(load, prices)
         firsts = [costs.first_read(load, prices, k) for k in range(1, n + 1)]
         warms = [costs.warm_read(load, prices, k) for k in range(1, n + 1)]
         log_row, base_row = self._stored()

@@ -130,10 +130,10 @@ class Twins:
     def whole(self) -> Spread:
         return Spread(self.groups, self.count)
 
-    def run(self, batches: Iterable[tuple[np.ndarray, pa.Table]], warm_reads: int) -> "Run":
-        """The commits (numbers of the rows, rows) one by one on copies of both tables, then a compaction.
+    def run(self, batches: Iterable[tuple[np.ndarray, pa.Table]], warm_reads: int, compactions: int = 1) -> "Run":
+        """The commits (numbers of the rows, rows) one by one on copies of both tables, then compactions of copies.
 
-        A process that reads has read before, so both copies are.
+        A process that reads has read before, so both tables are read first.
         """
         cow, mor = (open_storage(self._copy(kind)) for kind in ("cow", "mor"))
         for table in (cow, mor):
@@ -157,12 +157,18 @@ class Twins:
             seconds = (cow_s, mor_s, scan, cow_first - scan, further - scan, mor_first - further)
             turns.append(Turn(len(numbers), touched, before, after, unmerged, *map(float, seconds)))
             before, log_bytes = after, log_bytes + mor_result.bytes_written
-        compaction = self._timed.compact(mor)
-        first = self._timed.read(mor)
-        opening = first - float(np.median([self._timed.read(mor) for _ in range(warm_reads)]))
+        compaction = float(np.median([self._compaction(mor) for _ in range(compactions)])) - turns[-1].scan
         for table in (cow, mor):
             shutil.rmtree(table.uri)
-        return Run(tuple(turns), compaction, opening, log_bytes)
+        return Run(tuple(turns), compaction, log_bytes)
+
+    def _compaction(self, mor: Storage) -> float:
+        """Of a copy whose logs have been merged by a read, with the first read behind it."""
+        copy = open_storage(self._copy(Path(mor.uri).name))
+        self._timed.read(copy)
+        seconds = self._timed.compact(copy) + self._timed.read(copy)
+        shutil.rmtree(copy.uri)
+        return seconds
 
     def _both(self, cow: Storage, mor: Storage) -> tuple[float, float]:
         return self._timed.read(cow), self._timed.read(mor)
@@ -190,12 +196,11 @@ class Twins:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What `Twins.run` has seen; seconds of a compaction of the logs behind the last turn, and what the first read
-    behind it takes longer than a further one."""
+    """What `Twins.run` has seen; `compaction` in seconds, of the logs behind the last turn, with what the first read behind
+    it takes longer than a further one."""
 
     turns: tuple[Turn, ...]
     compaction: float
-    opening: float
     log_bytes: int
 
 
