@@ -1,9 +1,19 @@
 """Predictions against measurements: cells, break-evens, and how far the measurements themselves are to be trusted. Pure.
 
-Noise is taken from the measurements alone. In each round every commit gives one difference between the types for
-writing, for the first read and for a further read; what is left of them behind a straight line over the commits scatters, and
-this scatter, as a part of what the operation takes, is pooled over all workloads (by its median, so that one disturbed
-run does not make a tie of everything). A compaction is taken to scatter as the commits do.
+The rules, which were stated before the runs they judge:
+
+- Seconds of an operation are the median over the rounds, commit by commit. From these follow the cost of both types at any
+  reads per write, and where both cost the same.
+- A **break-even in reads per write** is where the measured gap of a workload is zero: one division from one read per commit
+  on; below, on the straight line between 0.1 and 1 reads. A **break-even in update share** is where the straight line
+  between the measured gaps of neighbouring shares (at most APART times each other) is zero.
+- Its noise is found by drawing the rounds again (both types together, each operation of each commit by itself) DRAWS times. Few
+  rounds scatter less among themselves than the truth does, so deviations are widened by sqrt(rounds / (rounds - 1)).
+- A break-even is **measurable** when the middle 68 % of these lie within WITHIN (20 %) of the measured value; at least
+  ROUNDS_MIN rounds are needed. What is not measurable says nothing about a prediction; its number is reported.
+- A prediction is **right** when it is within WITHIN of a measurable break-even. No prediction where there is a break-even is wrong.
+- A cell is a **tie** when the measured gap is below two standard errors, pooled over all workloads (`Noise`); ties are
+  neither right nor wrong.
 """
 
 import itertools
@@ -13,46 +23,82 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from benchmarks.advice.workloads import DELTAS, Measured, Workload
+from benchmarks.advice.workloads import DELTAS, SPARSE_READS, Measured, Workload
 from lakesql.advice import costs
 
-READS = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)
+READS = (SPARSE_READS, 1.0, 3.0, 10.0, 30.0, 100.0)
 KINDS = ("cow", "mor")
 PRICES, MEASURE = "prices", "measure"
-WITHIN = 0.2
-"""A predicted break-even may be off by so much; a measured one that the noise leaves wider open is flat."""
+WITHIN, APART = 0.2, 4.0
+ROUNDS_MIN, DRAWS = 3, 1000
+_MIDDLE = (15.87, 84.13)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """One workload: the rounds measured for each type, and the workload as each table's timeline tells it.
 
-    own   by the table it was measured with: what `advise --measure` found
+    sparse   seconds per commit of both types with few reads, round by round; there may be fewer rounds of these
+    own      by the table it was measured with: what `advise --measure` found
     """
 
     work: Workload
     cow: list[Measured]
     mor: list[Measured]
+    sparse: list[tuple[float, float]]
     seen: dict[str, costs.Workload]
     own: dict[str, costs.Own] = field(default_factory=dict)
 
-    def means(self, reads: float) -> tuple[float, float]:
-        return (
-            statistics.mean(c.total(reads) for c in self.cow),
-            statistics.mean(m.total(reads) for m in self.mor),
-        )
+    @property
+    def rounds(self) -> int:
+        return len(self.cow)
+
+    def parts(self) -> np.ndarray:
+        """Seconds by type, round and operation: writes, first reads, further reads, compaction."""
+        return np.array([[m.parts for m in side] for side in (self.cow, self.mor)])
+
+    def totals(self, reads: float) -> tuple[float, float]:
+        """Seconds per commit of both types."""
+        if reads < 1:
+            cow, mor = np.median(np.array(self.sparse), axis=0).tolist()
+        else:
+            cow, mor = (np.median(self.parts(), axis=1) @ weights(reads)).tolist()
+        return cow, mor
 
     def gap(self, reads: float) -> float:
         """Seconds per commit that Merge-on-Read spared."""
-        cow, mor = self.means(reads)
+        cow, mor = self.totals(reads)
         return cow - mor
+
+    def drawn_gaps(self, reads: float, draw: np.random.Generator) -> np.ndarray:
+        """The gap with the rounds drawn again, DRAWS times; the same `draw` state draws the same rounds."""
+        if reads < 1:
+            gaps = -np.diff(np.array(self.sparse), axis=1)
+            return np.median(gaps[draw.integers(0, len(gaps), (DRAWS, len(gaps))), 0], axis=1)
+        cow, mor = self.parts()
+        rounds, operations = cow.shape
+        chosen = draw.integers(0, rounds, (DRAWS, rounds, operations))
+        of = np.arange(operations)
+        gaps: np.ndarray = np.median(cow[chosen, of], axis=1) - np.median(mor[chosen, of], axis=1)
+        drawn: np.ndarray = gaps @ weights(reads)
+        return drawn
 
     def predictions(self) -> Iterator[tuple[str, str, costs.Workload]]:
         """(from which table, by what, the workload)."""
         for kind, load in self.seen.items():
             yield kind, PRICES, load
+        yield from ((kind, by, load) for kind, by, load in self.measured_predictions() if by == MEASURE)
+
+    def measured_predictions(self) -> Iterator[tuple[str, str, costs.Workload]]:
+        """Those of the table that `advise --measure` has looked at."""
         for kind, own in self.own.items():
+            yield kind, PRICES, self.seen[kind]
             yield kind, MEASURE, replace(self.seen[kind], own=own)
+
+
+def weights(reads: float) -> np.ndarray:
+    """How much of each operation of `Measured.parts` a commit costs."""
+    return np.repeat([1.0, 1.0, reads - 1, 1.0], [DELTAS, DELTAS, DELTAS, 1]) / DELTAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +127,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Where both types cost the same, measured and predicted."""
+    """Where both types cost the same, measured (with the middle 68 % of what the noise makes of it) and predicted."""
 
     kind: str  # 'reads per write' or 'update share'
     width: str
@@ -99,26 +145,25 @@ class BreakEven:
         return None if self.predicted is None else self.predicted / self.measured - 1
 
     @property
-    def flat(self) -> bool:
-        """The noise leaves it open by more than a prediction may be off."""
-        return self.low < (1 - WITHIN) * self.measured or self.high > (1 + WITHIN) * self.measured
+    def measurable(self) -> bool:
+        return (1 - WITHIN) * self.measured <= self.low and self.high <= (1 + WITHIN) * self.measured
 
     @property
     def right(self) -> bool:
-        """Within 20 % of the measured one; of a flat one, within what the measurement leaves open."""
-        if self.predicted is None:
-            return False
-        if self.flat:
-            return self.low <= self.predicted <= self.high
-        return abs(self.predicted / self.measured - 1) <= WITHIN
+        return self.error is not None and abs(self.error) <= WITHIN
 
 
-# ---------------------------------------------------------------- noise
+# ---------------------------------------------------------------- noise of the cells
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Standard deviations of one difference between the types, as parts of what the operation takes."""
+    """Standard deviations of one difference between the types, as parts of what the operation takes.
+
+    In each round every commit gives one difference for writing, for the first read and for a further read; what is left
+    of them behind a straight line over the commits scatters, and this scatter is pooled over all workloads by its
+    median, so that one disturbed run does not make a tie of everything. A compaction is taken to scatter as the commits do.
+    """
 
     write: float
     first_read: float
@@ -130,14 +175,14 @@ class Noise:
         write = self.write * statistics.mean(statistics.mean(m.writes) for m in both)
         fold = self.write * statistics.mean(m.compaction for m in result.mor)
         if reads < 1:
-            commits = 2 * DELTAS
+            commits, rounds = 2 * DELTAS, len(result.sparse)
             variance = commits * write**2 + 2 * fold**2
         else:
-            commits = DELTAS
+            commits, rounds = DELTAS, result.rounds
             first = self.first_read * statistics.mean(statistics.mean(m.first_reads) for m in both)
             warm = self.warm_read * statistics.mean(statistics.mean(m.warm_reads) for m in both)
             variance = commits * (write**2 + first**2 + (reads - 1) ** 2 * warm**2) + fold**2
-        return 2 * float(np.sqrt(variance / len(result.cow))) / commits
+        return 2 * float(np.sqrt(variance / rounds)) / commits
 
 
 def pooled_noise(results: Sequence[Result]) -> Noise:
@@ -165,13 +210,13 @@ def chi_square_median(degrees: int) -> float:
     return degrees * (1 - 2 / (9 * degrees)) ** 3
 
 
-# ---------------------------------------------------------------- cells and break-evens
+# ---------------------------------------------------------------- cells
 
 
 def cells_of(results: Sequence[Result], prices: costs.Prices, noise: Noise) -> list[Cell]:
     cells = []
     for result, reads in itertools.product(results, READS):
-        cow, mor = result.means(reads)
+        cow, mor = result.totals(reads)
         work = result.work
         for seen, by, load in result.predictions():
             said = costs.cow_costs(load, prices, reads).total, costs.mor_costs(load, prices, reads).total
@@ -180,28 +225,68 @@ def cells_of(results: Sequence[Result], prices: costs.Prices, noise: Noise) -> l
     return cells
 
 
-def crossings(
-    at: Sequence[float], gaps: Sequence[float], noises: Sequence[float]
-) -> Iterator[tuple[float, float, float]]:
-    """(where the gap is zero, and between which ends the noise leaves that open), on straight lines between neighbours.
+# ---------------------------------------------------------------- break-evens
 
-    To each side it is open up to where the gap exceeds the noise; where it never does, to the end of what was measured.
-    """
-    for i in range(len(at) - 1):
-        if (gaps[i] > 0) == (gaps[i + 1] > 0):
+
+def breakeven_reads(result: Result) -> tuple[float, float, float] | None:
+    """(measured, low, high) reads per write; None where one type is cheaper from 0.1 to 100 reads, or rounds are too few."""
+    knee, more = result.gap(1.0), result.gap(2.0)
+    if knee > 0:
+        if knee <= more or result.rounds < ROUNDS_MIN or (found := 1 + knee / (knee - more)) > READS[-1]:
+            return None
+        at_one, at_two = (result.drawn_gaps(r, np.random.default_rng(0)) for r in (1.0, 2.0))
+        with np.errstate(divide="ignore"):
+            drawn = 1 + at_one / (at_one - at_two)
+        drawn[(at_one > 0) & (at_one <= at_two)] = np.inf
+        return found, *_middle(found, drawn, result.rounds)
+    few, rounds = result.gap(SPARSE_READS), min(result.rounds, len(result.sparse))
+    if few <= 0 or rounds < ROUNDS_MIN:
+        return None
+    found = _zero(SPARSE_READS, 1.0, few, knee)
+    drawn_few, drawn_knee = (result.drawn_gaps(r, np.random.default_rng(0)) for r in (SPARSE_READS, 1.0))
+    return found, *_middle(found, _zero(SPARSE_READS, 1.0, drawn_few, drawn_knee), rounds)
+
+
+def breakeven_shares(line: Sequence[Result], reads: float) -> Iterator[tuple[float, float, float]]:
+    """(measured, low, high) update shares; `line` differs in the share only, ascending."""
+    for a, b in itertools.pairwise(line):
+        low, high = a.work.share, b.work.share
+        rounds = min(len(r.sparse) if reads < 1 else r.rounds for r in (a, b))
+        if (a.gap(reads) > 0) == (b.gap(reads) > 0) or high > APART * low or rounds < ROUNDS_MIN:
             continue
-        sign = 1.0 if gaps[i] > 0 else -1.0
-        left = [sign * g - n for g, n in zip(gaps, noises, strict=True)]
-        right = [-sign * g - n for g, n in zip(gaps, noises, strict=True)]
-        low = next((_zero(at, left, k) for k in range(i, -1, -1) if left[k] > 0), at[0])
-        high = next((_zero(at, right, k - 1) for k in range(i + 1, len(at)) if right[k] > 0), at[-1])
-        yield _zero(at, gaps, i), low, high
+        found = _zero(low, high, a.gap(reads), b.gap(reads))
+        drawn = [r.drawn_gaps(reads, np.random.default_rng(number)) for number, r in enumerate((a, b))]
+        yield found, *_middle(found, _zero(low, high, *drawn), rounds)
 
 
-def _zero(at: Sequence[float], values: Sequence[float], i: int) -> float:
-    """Where the straight line behind point i is zero."""
-    a, b = values[i], values[i + 1]
-    return at[i] + (a / (a - b) if a != b else 0.5) * (at[i + 1] - at[i])
+def _zero(low: float, high: float, at_low: float, at_high: float) -> float:
+    """Where the straight line through the gaps at low and high is zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return low + np.divide(at_low, np.subtract(at_low, at_high)) * (high - low)
+
+
+def _middle(found: float, drawn: np.ndarray, rounds: int) -> tuple[float, float]:
+    """Between which ends the middle 68 % lie; what few rounds hide is added."""
+    ends = np.percentile(np.nan_to_num(drawn, nan=np.inf, posinf=1e9, neginf=-1e9), _MIDDLE)
+    low, high = (found + (ends - found) * np.sqrt(rounds / (rounds - 1))).tolist()
+    return min(low, found), max(high, found)
+
+
+def breakevens_of(results: Sequence[Result], prices: costs.Prices) -> list[BreakEven]:
+    found = []
+    for result in results:
+        work = result.work
+        if (ends := breakeven_reads(result)) is not None:
+            for seen, by, load in result.measured_predictions():
+                said = costs.breakeven_reads(load, prices) or None
+                found.append(BreakEven("reads per write", work.width, work.spread, work.share, seen, by, *ends, said))
+    for (width, spread, line), reads in itertools.product(lines_of(results), READS):
+        for ends in breakeven_shares(line, reads):
+            for seen, by, load in nearest(line, ends[0]).measured_predictions():
+                roots = costs.breakeven_shares(load, prices, reads)
+                said = min(roots, key=lambda p, at=ends[0]: abs(np.log(p / at)), default=None)  # type: ignore[misc]
+                found.append(BreakEven("update share", width, spread, reads, seen, by, *ends, said))
+    return found
 
 
 def lines_of(results: Sequence[Result]) -> Iterator[tuple[str, str, list[Result]]]:
@@ -211,48 +296,14 @@ def lines_of(results: Sequence[Result]) -> Iterator[tuple[str, str, list[Result]
         yield width, spread, sorted(line, key=lambda r: r.work.share)
 
 
-def breakevens_of(results: Sequence[Result], prices: costs.Prices, noise: Noise) -> list[BreakEven]:
-    found = []
-    for result in results:
-        work = result.work
-        gaps, noises = [result.gap(r) for r in READS], [noise.of(result, r) for r in READS]
-        for ends, (seen, by, load) in itertools.product(crossings(READS, gaps, noises), result.predictions()):
-            said = costs.breakeven_reads(load, prices) or None
-            found.append(BreakEven("reads per write", work.width, work.spread, work.share, seen, by, *ends, said))
-    for (width, spread, line), reads in itertools.product(lines_of(results), READS):
-        gaps, noises = [r.gap(reads) for r in line], [noise.of(r, reads) for r in line]
-        for ends in crossings([r.work.share for r in line], gaps, noises):
-            for seen, by, load in nearest(line, ends[0]).predictions():
-                roots = costs.breakeven_shares(load, prices, reads)
-                said = min(roots, key=lambda p, at=ends[0]: abs(np.log(p / at)), default=None)  # type: ignore[misc]
-                found.append(BreakEven("update share", width, spread, reads, seen, by, *ends, said))
-    return found
-
-
 def nearest(line: Sequence[Result], share: float) -> Result:
     """The workload whose table is asked for this break-even."""
     return min(line, key=lambda r: abs(float(np.log(r.work.share / share))))
 
 
-def shares_to_insert(results: Sequence[Result], ratio: float) -> list[Workload]:
-    """Workloads halfway between neighbours of which one type wins the one and the other the other, if far apart."""
-    found = {}
-    for (width, spread, line), reads in itertools.product(lines_of(results), READS):
-        for a, b in itertools.pairwise(line):
-            if (a.gap(reads) > 0) != (b.gap(reads) > 0) and b.work.share > ratio * a.work.share:
-                share = float(np.sqrt(a.work.share * b.work.share))
-                found[width, spread, share] = Workload(width, spread, share)
-    return list(found.values())
-
-
-def beside_crossings(results: Sequence[Result]) -> list[Result]:
-    """The workloads beside a change of the winner, in update share or in reads."""
-    found = [r for r in results if len({r.gap(reads) > 0 for reads in READS}) > 1]
-    for (_, _, line), reads in itertools.product(lines_of(results), READS):
-        for a, b in itertools.pairwise(line):
-            if (a.gap(reads) > 0) != (b.gap(reads) > 0):
-                found += [a, b]
-    return [r for r in results if any(r is one for one in found)]
+def with_breakeven(results: Sequence[Result]) -> list[Result]:
+    """The workloads in which both types win at some reads: those worth further rounds."""
+    return [r for r in results if len({r.gap(reads) > 0 for reads in READS}) > 1]
 
 
 # ---------------------------------------------------------------- summary
@@ -263,23 +314,27 @@ def summary(cells: Sequence[Cell], evens: Sequence[BreakEven], by: str) -> dict[
     cells, evens = [c for c in cells if c.by == by], [e for e in evens if e.by == by]
     outcomes = [c.outcome for c in cells]
     decided = max(1, len(outcomes) - outcomes.count("tie"))
-    sharp, flat = [e for e in evens if not e.flat], [e for e in evens if e.flat]
-    errors = [abs(e.error) for e in sharp if e.error is not None]
     totals = [abs(p / m - 1) for c in cells for p, m in _pairs(c)]
-    return {
+    figures = {
         "cells": len(cells),
         "ties": outcomes.count("tie"),
         "right": outcomes.count("right"),
         "wrong": outcomes.count("wrong"),
         "winner_share": outcomes.count("right") / decided,
         "total_error_median": statistics.median(totals) if totals else 0.0,
-        "sharp_breakevens": len(sharp),
-        "sharp_within_20_percent": sum(e.right for e in sharp) / max(1, len(sharp)),
-        "sharp_error_median": statistics.median(errors) if errors else 0.0,
-        "sharp_missed": sum(e.predicted is None for e in sharp),
-        "flat_breakevens": len(flat),
-        "flat_within_open_range": sum(e.right for e in flat) / max(1, len(flat)),
     }
+    for kind in ("reads per write", "update share"):
+        of_kind = [e for e in evens if e.kind == kind]
+        sharp = [e for e in of_kind if e.measurable]
+        errors = [abs(e.error) for e in sharp if e.error is not None]
+        name = kind.replace(" ", "_")
+        figures |= {
+            f"breakevens_in_{name}": len(of_kind),
+            f"measurable_in_{name}": len(sharp),
+            f"right_in_{name}": sum(e.right for e in sharp),
+            f"error_median_in_{name}": statistics.median(errors) if errors else 0.0,
+        }
+    return figures
 
 
 def _pairs(cell: Cell) -> list[tuple[float, float]]:

@@ -7,7 +7,7 @@ The tables are other ones than the calibration's: rows, columns and values diffe
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +17,11 @@ import pyarrow as pa
 import lakesql
 from lakesql.advice.costs import spread_rows
 
-GROUPS = 12
+GROUPS = 6
 DELTAS = 5  # commits between two compactions
+SPARSE_READS = 0.1  # per commit
 WARM_READS = 7
+COMPACTIONS = 3
 _ZIPF = 3.0
 _COLUMNS = {"narrow": 2, "wide": 18}
 
@@ -40,24 +42,17 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of one table type under one workload.
-
-    All but the last are of commits that are each read at once, one number per commit: the commit, its first read, the
-    fastest of the further reads; then one compaction. sparse: twice as many commits, one read among them, two compactions.
-    """
+    """Seconds of one table type under one workload, one number per commit: the commit, its first read, the median of the
+    further reads; then one compaction, with what the first read behind it takes longer than a further one."""
 
     writes: tuple[float, ...]
     first_reads: tuple[float, ...]
     warm_reads: tuple[float, ...]
     compaction: float
-    sparse: float
 
-    def total(self, reads_per_write: float) -> float:
-        """Seconds per commit, with its reads and its part of a compaction. Further reads count as the fastest that was run."""
-        if reads_per_write < 1:
-            return self.sparse / (2 * DELTAS)
-        reads = sum(self.first_reads) + (reads_per_write - 1) * sum(self.warm_reads)
-        return (sum(self.writes) + reads + self.compaction) / DELTAS
+    @property
+    def parts(self) -> tuple[float, ...]:
+        return (*self.writes, *self.first_reads, *self.warm_reads, self.compaction)
 
 
 @dataclass
@@ -68,11 +63,9 @@ class Seen:
     first_reads: list[float] = field(default_factory=list)
     warm_reads: list[float] = field(default_factory=list)
     compaction: float = 0.0
-    sparse: float = 0.0
 
     def measured(self) -> Measured:
-        lists = (tuple(self.writes), tuple(self.first_reads), tuple(self.warm_reads))
-        return Measured(*lists, self.compaction, self.sparse)
+        return Measured(tuple(self.writes), tuple(self.first_reads), tuple(self.warm_reads), self.compaction)
 
 
 class Runner:
@@ -87,46 +80,51 @@ class Runner:
             )
             table.bulk_insert(first, **{"hoodie.copyonwrite.insert.split.size": str(rows_per_group)})
 
-    def run(self, work: Workload, turn: int) -> tuple[dict[str, Measured], dict[str, lakesql.Table]]:
-        """The seconds of both types, and the tables after the dense commits, whose timelines the advice is made from.
+    def dense(self, work: Workload, turn: int) -> tuple[dict[str, Measured], dict[str, lakesql.Table]]:
+        """Commits that are each read at once and again, then a compaction of a copy: the seconds of both types, and the
+        tables before the compaction, whose timelines the advice is made from.
 
-        Both types take turns commit by commit and read by read, so that whatever else the machine does meets both.
+        Both types take turns commit by commit and read by read, so that whatever else the machine does meets both. A
+        process that reads has read before, so both tables are read first.
         """
-        batches = [self._batch(self._chosen(work, 100 * turn + k), k + 1) for k in range(2 * DELTAS)]
-        kinds = ("cow", "mor") if turn % 2 == 0 else ("mor", "cow")
-        found, dense = self.dense(batches[:DELTAS], kinds)
-        for cycle in range(2):
-            for kind, seconds in self.sparse(batches[cycle * DELTAS :][:DELTAS], kinds, read=cycle == 1).items():
-                found[kind].sparse += seconds
-        return {kind: seen.measured() for kind, seen in found.items()}, dense
-
-    def dense(
-        self, batches: Sequence[pa.Table], kinds: Sequence[str]
-    ) -> tuple[dict[str, "Seen"], dict[str, lakesql.Table]]:
-        """Commits that are each read at once and again, then a compaction of a copy."""
-        dense = {kind: self._copy(kind, "dense") for kind in kinds}
+        kinds = _in_turns(turn)
+        tables = {kind: self._copy(kind, "dense") for kind in kinds}
         found = {kind: Seen() for kind in kinds}
-        for batch in batches:
-            for kind, table in dense.items():
+        for table in tables.values():
+            self._read(table)
+        for batch in self._batches(work, turn, DELTAS):
+            for kind, table in tables.items():
                 found[kind].writes.append(self._timed(lambda batch=batch, table=table: table.upsert(batch)))
+            for kind, table in tables.items():
                 found[kind].first_reads.append(self._read(table))
-            warm = [[self._read(dense[kind]) for kind in kinds] for _ in range(WARM_READS)]
-            for kind, fastest in zip(kinds, np.min(warm, axis=0), strict=True):
-                found[kind].warm_reads.append(float(fastest))
-        found["mor"].compaction = self._compact(self._copy_of(dense["mor"]))
-        return found, dense
+            warm = [[self._read(tables[kind]) for kind in kinds] for _ in range(WARM_READS)]
+            for kind, median in zip(kinds, np.median(warm, axis=0), strict=True):
+                found[kind].warm_reads.append(float(median))
+        found["mor"].compaction = float(np.median([self._compaction(tables["mor"]) for _ in range(COMPACTIONS)]))
+        found["mor"].compaction -= found["cow"].warm_reads[-1]
+        return {kind: seen.measured() for kind, seen in found.items()}, tables
 
-    def sparse(self, batches: Sequence[pa.Table], kinds: Sequence[str], read: bool) -> dict[str, float]:
-        """Commits with one read among them, or none, then a compaction, which merges what the last commit has logged."""
+    def sparse(self, work: Workload, turn: int) -> tuple[float, float]:
+        """Seconds per commit of both types with SPARSE_READS: two cycles of commits with one read among them, each with
+        its compaction, which merges what the last commit has logged."""
+        kinds = _in_turns(turn)
         tables = {kind: self._copy(kind, "sparse") for kind in kinds}
         found = dict.fromkeys(kinds, 0.0)
-        for number, batch in enumerate(batches):
+        for table in tables.values():
+            self._read(table)
+        for number, batch in enumerate(self._batches(work, turn, 2 * DELTAS)):
             for kind, table in tables.items():
                 found[kind] += self._timed(lambda batch=batch, table=table: table.upsert(batch))
-                if read and number == DELTAS // 2:
+                if number == DELTAS + DELTAS // 2:
                     found[kind] += self._read(table)
-        found["mor"] += self._compact(tables["mor"])
-        return found
+            if number % DELTAS == DELTAS - 1:
+                found["mor"] += self._compact(tables["mor"])
+        return found["cow"] / (2 * DELTAS), found["mor"] / (2 * DELTAS)
+
+    def _compaction(self, table: lakesql.Table) -> float:
+        """Seconds of a compaction of a copy, with the first read behind it."""
+        copy = self._copy_of(table)
+        return self._compact(copy) + self._read(copy)
 
     def _compact(self, table: lakesql.Table) -> float:
         """Seconds of a compaction of all file groups that have a log, planned and run."""
@@ -167,6 +165,10 @@ class Runner:
         shutil.copytree(source, target, copy_function=os.link)
         return lakesql.open_table(str(target))
 
+    def _batches(self, work: Workload, turn: int, count: int) -> Iterator[pa.Table]:
+        for number in range(count):
+            yield self._batch(self._chosen(work, 100 * turn + number), number + 1)
+
     def _chosen(self, work: Workload, seed: int) -> np.ndarray:
         """Numbers of the rows that a commit updates."""
         draw = np.random.default_rng(seed)
@@ -196,3 +198,8 @@ class Runner:
                 values = pa.array(draw.integers(0, 10**6, count)).cast(pa.string())
                 columns[f"remark_{number}"] = pa.compute.binary_join_element_wise("remark", values, " ")
         return pa.table(columns)
+
+
+def _in_turns(turn: int) -> tuple[str, str]:
+    """Which type goes first."""
+    return ("cow", "mor") if turn % 2 == 0 else ("mor", "cow")

@@ -47,7 +47,7 @@ def advise(
     load = workload_of(con, state, found, record)
     if load is None or not measure:
         return advice_of(state.path, found, load, record, reads)
-    measured = measure_table(con, state, load, record.prices)
+    measured = measure_table(con, state, load, record.prices, record.clock)
     return advice_of(state.path, found, replace(load, own=measured.own), record, reads, measured)
 
 

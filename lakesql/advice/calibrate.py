@@ -26,14 +26,14 @@ from lakesql.advice.costs import Work
 from lakesql.advice.fit import Measurement, prices_of, relative_errors
 from lakesql.advice.twins import CLOCKS, Run, Timed, Turn, Twins
 from lakesql.storage import open_storage
-from lakesql.table.state import load
+from lakesql.table.listing import look
 
 __all__ = ["CLOCKS", "calibrate"]
 
 Progress = Callable[[float], None]
 """Told the part that is done, 0 to 1."""
 
-_WARM_READS = 4
+_WARM_READS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,11 @@ _SIZES = (
     _Size(4, 6_000, 1, "r"),
     _Size(16, 4_000, 24, "tndrm"),
     _Size(10, 26_000, 0),
-    _Size(14, 16_000, 3, "trt"),
     _Size(8, 12_000, 10, "ndmn"),
     _Size(6, 45_000, 2, "dm"),
     _Size(9, 24_000, 16, "nrdnt"),
+    _Size(5, 110_000, 4, "tnr"),
+    _Size(3, 160_000, 12, "ntdrm"),
 )
 _COMMITS = ((0.001, 1.0, 3), (0.02, 1.0, 3), (0.1, 0.5, 3), (0.3, 1.0, 3), (1.0, 1.0, 2))
 """(share of the rows of the file groups that are touched, share of the file groups, commits of this kind)."""
@@ -70,8 +71,8 @@ def _unseen(part: float) -> None:
     """Nobody watches."""
 
 
-def calibrate(clock: str = "wall", progress: Progress = _unseen) -> Calibration:
-    """Measure this machine; takes about two minutes and some hundred megabytes of temporary files, which are removed."""
+def calibrate(clock: str = "cpu", progress: Progress = _unseen) -> Calibration:
+    """Measure this machine; takes about three minutes and some hundred megabytes of temporary files, which are removed."""
     folder = Path(tempfile.mkdtemp(prefix="lakesql-calibration-"))
     try:
         with duckdb.connect() as con:
@@ -137,19 +138,22 @@ def measurements_of(twins: Twins, run: Run) -> Iterator[Measurement]:
     """The operations of a run with their work. Differences of reads count against a part of what was subtracted."""
     for turn in run.turns:
         for name, work, seconds in works_of(twins, turn):
-            scale = {costs.PATCH: _SCALE * turn.scan, costs.MERGE: _SCALE * (turn.scan + turn.patch)}.get(name, 0.0)
-            yield Measurement(name, work, seconds, max(seconds, scale))
+            further = {costs.PATCH: turn.scan, costs.OPEN: turn.scan, costs.MERGE: turn.scan + turn.patch}.get(
+                name, 0.0
+            )
+            yield Measurement(name, work, seconds, max(seconds, _SCALE * further))
     yield Measurement(costs.COMPACT, costs.compact_work(run.turns[-1].after, twins.row), run.compaction)
 
 
 def works_of(twins: Twins, turn: Turn) -> Iterator[tuple[str, Work, float]]:
     """(name, work, seconds) of the operations of a turn."""
     row = twins.row
-    common = costs.commit_work(twins.whole, turn.changed, row)
+    common = costs.commit_work(twins.whole)
     append = costs.append_work(turn.touched, turn.changed, row, turn.before)
-    yield "cow commit", [*common, *costs.rewrite_work(turn.touched, row)], turn.cow_commit
+    yield "cow commit", [*common, *costs.rewrite_work(turn.touched, turn.changed, row)], turn.cow_commit
     yield "mor commit", [*common, *append], turn.mor_commit
     yield costs.SCAN, costs.scan_work(twins.whole, row), turn.scan
+    yield costs.OPEN, costs.open_work(turn.touched, row), turn.opening
     yield costs.PATCH, costs.patch_work(turn.after, row), turn.patch
     yield costs.MERGE, costs.merge_work(turn.unmerged, row), turn.merge
 
@@ -158,21 +162,21 @@ def _curve(timed: Timed, folder: Path) -> Iterator[CurvePoint]:
     """Snapshot reads of one table while its log grows."""
     size = _CURVE_SIZE
     _twins(timed, folder, size)
-    path = folder / "mor"
+    table = open_storage(folder / "mor")
     log_rows = 0
     for number, share in enumerate((0.0, *_CURVE_SHARES)):
         if share:
             batch = _rows(size, _chosen(size, share, 1.0, number), number)
-            timed.write(path, batch)
+            timed.write(table, batch)
             log_rows += batch.num_rows
-        slices = load(open_storage(path)).slices()
-        first = timed.read(path)
+        slices = look(table).slices()
+        first = timed.read(table)
         yield CurvePoint(
             base_bytes=sum(s.base.size_bytes for s in slices if s.base),
             log_bytes=sum(f.size_bytes for s in slices for f in s.logs),
             log_rows=log_rows,
             first_s=first,
-            warm_s=min(timed.read(path) for _ in range(_WARM_READS)),
+            warm_s=min(timed.read(table) for _ in range(_WARM_READS)),
         )
 
 

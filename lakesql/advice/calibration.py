@@ -15,7 +15,7 @@ import platformdirs
 from lakesql.advice.costs import STEPS, Price
 from lakesql.errors import FormatError
 
-FORMAT = 2
+FORMAT = 3
 SHIPPED = Path(__file__).with_name("shipped_calibration.json")
 
 

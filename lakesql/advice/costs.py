@@ -15,27 +15,33 @@ measured (`measure`).
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 
-COMMIT, LOOK_UP, LOOK_THROUGH, REWRITE, APPEND = "commit", "look_up", "look_through", "rewrite", "append"
-SCAN, PATCH, OVERLAY, MERGE, MATCH, KEEP = "scan", "patch", "overlay", "merge", "match", "keep"
+COMMIT, LOOK_UP, LOOK_THROUGH = "commit", "look_up", "look_through"
+REWRITE, EDIT, APPEND = "rewrite", "edit", "append"
+SCAN, OPEN, PATCH, OVERLAY = "scan", "open", "patch", "overlay"
+MERGE, MATCH, KEEP, GROUP, PICK = "merge", "match", "keep", "group", "pick"
 COMPACT, FOLD = "compact", "fold"
 STEPS = {
-    COMMIT: "a batch taken in and a commit on the timeline; rows and bytes of the batch",
+    COMMIT: "a commit on the timeline",
     LOOK_UP: "where the keys are; file groups and rows searched",
     LOOK_THROUGH: "keys looked for in merged logs too; file groups with a log, live rows of the logs",
     REWRITE: "base files written anew by a Copy-on-Write commit; file groups, rows and bytes of these",
+    EDIT: "rows of a batch put in their places in them; rows and bytes of the batch",
     APPEND: "log files written by a Merge-on-Read commit; log files, rows and bytes of these",
     SCAN: "base files read; file groups, rows and bytes of the table",
+    OPEN: "base files that a commit has written anew, at the first read; file groups, rows and bytes of these",
     PATCH: "base rows left out for those of the logs, at every read; file groups with a log, rows and bytes of these",
     OVERLAY: "live rows of the logs read, at every read; rows and bytes of these",
     MERGE: "log files decoded and merged, at the first read; log files, their columns, rows and bytes",
     MATCH: "base rows met by the records of logs, at the first read; rows of file groups with a log",
     KEEP: "merged rows put aside for further reads, at the first read; rows and bytes of these",
-    COMPACT: "base files written anew by a compaction; file groups, rows and bytes of these",
+    GROUP: "log records of a key brought together, where logs have a key twice; their rows",
+    PICK: "the newest of them chosen; rows and bytes of these",
+    COMPACT: "base files written anew by a compaction, and read first; file groups, rows and bytes of these",
     FOLD: "live rows of the logs put in their places by a compaction; rows and bytes of these",
 }
 """Every step, and what its amounts count."""
@@ -55,6 +61,10 @@ class Amount:
     rows: float = 0.0
     cells: float = 0.0  # values: rows times columns
     bytes: float = 0.0
+
+    def part(self, share: float) -> "Amount":
+        """A share of it all."""
+        return Amount(*(share * getattr(self, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +142,14 @@ class Own:
     compaction: float = 1.0
 
 
-def commit_work(table: Spread, changed_rows: float, row: Row) -> Work:
-    """What both types do in a commit: take the rows in, find their keys."""
-    batch = row.of(Spread(0.0, changed_rows))
-    return [(COMMIT, batch), (LOOK_UP, Amount(1, files=table.files, rows=table.rows))]
+def commit_work(table: Spread) -> Work:
+    """What both types do in a commit: find the keys."""
+    return [(COMMIT, Amount()), (LOOK_UP, Amount(1, files=table.files, rows=table.rows))]
 
 
-def rewrite_work(touched: Spread, row: Row) -> Work:
+def rewrite_work(touched: Spread, changed_rows: float, row: Row) -> Work:
     """Base files with a changed row are written anew."""
-    return [(REWRITE, row.of(touched))]
+    return [(REWRITE, row.of(touched)), (EDIT, row.of(Spread(0.0, changed_rows)))]
 
 
 def append_work(touched: Spread, changed_rows: float, row: Row, before: "Logs") -> Work:
@@ -154,6 +163,11 @@ def scan_work(table: Spread, row: Row) -> Work:
     return [(SCAN, row.of(table))]
 
 
+def open_work(written: Spread, row: Row) -> Work:
+    """What the first read of base files does besides."""
+    return [(OPEN, row.of(written))]
+
+
 def patch_work(logs: "Logs", row: Row) -> Work:
     """What every further read of file groups with a log does besides the scan."""
     return [(PATCH, row.of(logs.dirty)), (OVERLAY, row.of(logs.dirty, logs.live))]
@@ -162,7 +176,15 @@ def patch_work(logs: "Logs", row: Row) -> Work:
 def merge_work(logs: "Logs", row: Row) -> Work:
     """What the first read of file groups with logs that are not merged does besides scan and patch."""
     decoded = row.of(Spread(logs.files, logs.rows))
-    return [(MERGE, decoded), (MATCH, Amount(1, rows=logs.dirty.rows)), (KEEP, row.of(logs.dirty, logs.live))]
+    live = row.of(logs.dirty, logs.live)
+    again = -math.expm1(logs.live - logs.rows)  # the chance that some key is there twice
+    return [
+        (MERGE, decoded),
+        (MATCH, Amount(1, rows=logs.dirty.rows)),
+        (KEEP, live),
+        (GROUP, Amount(again, rows=again * logs.rows)),
+        (PICK, live.part(again)),
+    ]
 
 
 def compact_work(logs: "Logs", row: Row) -> Work:
@@ -300,15 +322,14 @@ class Costs:
 
 
 def cow_commit(load: Workload, prices: Prices) -> float:
-    common = commit_work(load.table, load.changed_rows, load.row)
-    return load.own.cow_commit * seconds(prices, [*common, *rewrite_work(load.touched(), load.row)])
+    rewrite = rewrite_work(load.touched(), load.changed_rows, load.row)
+    return load.own.cow_commit * seconds(prices, [*commit_work(load.table), *rewrite])
 
 
 def mor_commit(load: Workload, prices: Prices, commits: int) -> float:
     """A commit behind so many others since the last compaction, whose logs are merged."""
-    common = commit_work(load.table, load.changed_rows, load.row)
     append = append_work(load.touched(), load.changed_rows, load.row, load.logs(commits))
-    return load.own.mor_commit * seconds(prices, [*common, *append])
+    return load.own.mor_commit * seconds(prices, [*commit_work(load.table), *append])
 
 
 def mean_mor_commit(load: Workload, prices: Prices) -> float:
@@ -319,6 +340,11 @@ def mean_mor_commit(load: Workload, prices: Prices) -> float:
 def scan(load: Workload, prices: Prices) -> float:
     """A snapshot read of a Copy-on-Write table, and a read-optimized one of a Merge-on-Read table."""
     return load.own.scan * seconds(prices, scan_work(load.table, load.row))
+
+
+def opening(load: Workload, prices: Prices) -> float:
+    """What the first read of the base files costs more that a commit has written anew."""
+    return load.own.scan * seconds(prices, open_work(load.touched(), load.row))
 
 
 def patch(load: Workload, prices: Prices, logs: Logs) -> float:
@@ -357,7 +383,8 @@ def compaction(load: Workload, prices: Prices, commits: int) -> float:
 
 
 def cow_costs(load: Workload, prices: Prices, reads_per_write: float) -> Costs:
-    return Costs(cow_commit(load, prices), reads_per_write * scan(load, prices), 0.0)
+    read = min(1.0, reads_per_write) * opening(load, prices) + reads_per_write * scan(load, prices)
+    return Costs(cow_commit(load, prices), read, 0.0)
 
 
 def mor_costs(load: Workload, prices: Prices, reads_per_write: float) -> Costs:

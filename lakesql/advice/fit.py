@@ -19,17 +19,21 @@ _PARTS = {"time": "times", "file": "files", "chunk": "chunks", "row": "rows", "c
 _ALL = tuple(_PARTS)
 _BY_ROW = ("row", "cell", "byte")
 _PRICED = {
-    costs.COMMIT: ("time", *_BY_ROW),
+    costs.COMMIT: ("time",),
     costs.LOOK_UP: ("file", "row"),
     costs.LOOK_THROUGH: ("file", "row"),
     costs.REWRITE: _ALL,
+    costs.EDIT: _BY_ROW,
     costs.APPEND: _ALL,
     costs.SCAN: _ALL,
+    costs.OPEN: _ALL,
     costs.PATCH: _ALL,
     costs.OVERLAY: _BY_ROW,
     costs.MERGE: _ALL,
     costs.MATCH: ("row",),
     costs.KEEP: _BY_ROW,
+    costs.GROUP: ("time", "row"),
+    costs.PICK: _BY_ROW,
     costs.COMPACT: _ALL,
     costs.FOLD: _BY_ROW,
 }

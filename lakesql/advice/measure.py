@@ -28,7 +28,7 @@ from lakesql.table.state import TableState
 
 SAMPLE_ROWS, SAMPLE_BYTES = 1_000_000, 256 << 20
 """At most so many rows and bytes in memory are copied."""
-_COMMITS, _WARM_READS = 5, 7
+_COMMITS, _WARM_READS, _COMPACTIONS = 5, 7, 3
 _LEAST, _MOST = 0.05, 20.0
 _MODE = "hoodie.record.merge.mode"
 
@@ -51,7 +51,7 @@ class Measured:
 
 
 def measure(
-    con: duckdb.DuckDBPyConnection, state: TableState, load: Workload, prices: Prices, clock: str = "wall"
+    con: duckdb.DuckDBPyConnection, state: TableState, load: Workload, prices: Prices, clock: str = "cpu"
 ) -> Measured:
     """Run a sample of the table as both types; takes seconds to minutes and at most some hundred megabytes, which go again.
 
@@ -66,7 +66,7 @@ def measure(
         _twins(timed, folder / "warm", state, rows.slice(0, 1000), 500).run([(np.arange(1), rows.slice(0, 1))] * 2, 1)
         twins = _twins(timed, folder / "table", state, rows, group_rows)
         commits = max(1, min(_COMMITS, load.deltas))
-        run = twins.run(_batches(load, rows, group_rows, twins.groups, commits), _WARM_READS)
+        run = twins.run(_batches(load, rows, group_rows, twins.groups, commits), _WARM_READS, _COMPACTIONS)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Measured(own_of(twins, run, prices), twins.groups, groups_of, rows.num_rows, clock)

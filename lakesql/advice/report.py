@@ -140,6 +140,8 @@ class _Made:
 
     def __init__(self, facts: Facts, load: Workload, record: Calibration, reads: float | None) -> None:
         self.facts, self.load, self.record, self.prices = facts, load, record, record.prices
+        cpu = record.clock == "cpu"
+        self.unit, self.of = ("CPU s", " of CPU time") if cpu else ("s", "")
         self.given = reads
         self.reads = 1.0 if reads is None else reads
         self.even_reads = costs.breakeven_reads(load, record.prices)
@@ -158,13 +160,13 @@ class _Made:
         """('cow', 'mor' or None, the sentence)."""
         if self.given is None:
             return self._verdict_without_reads()
-        cost = f"{_seconds(self.mor.total)} instead of {_seconds(self.cow.total)}"
+        cost = f"{_seconds(self.mor.total)} instead of {_seconds(self.cow.total)}{self.of}"
         behind = f"per commit with {_number(self.reads)} reads behind it"
         if self.gain() < _CLOSE:
             return None, f"Both types cost about the same: {MOR} {cost} {behind}; keep what the table is."
         if self.mor.total < self.cow.total:
             return "mor", f"{MOR} is cheaper: {cost} {behind}, its part of a compaction included."
-        cost = f"{_seconds(self.cow.total)} instead of {_seconds(self.mor.total)}"
+        cost = f"{_seconds(self.cow.total)} instead of {_seconds(self.mor.total)}{self.of}"
         return "cow", f"{COW} is cheaper: {cost} {behind}, a compaction of {MOR} counted in."
 
     def _verdict_without_reads(self) -> tuple[str | None, str]:
@@ -216,8 +218,8 @@ class _Made:
         cow, mor = costs.cow_commit(load, prices), costs.mean_mor_commit(load, prices)
         every = "" if facts.interval_s is None else f" Commits come every {_seconds(facts.interval_s)}."
         yield Line(
-            Topic.QUESTIONS, "How soon must a commit be visible?", cow - mor, "s",
-            f"A commit takes {_seconds(cow)} as {COW}, {_seconds(mor)} as {MOR}.{every}{self._seen_seconds()}",
+            Topic.QUESTIONS, "How soon must a commit be visible?", cow - mor, self.unit,
+            f"A commit takes {_seconds(cow)}{self.of} as {COW}, {_seconds(mor)} as {MOR}.{every}{self._seen_seconds()}",
         )  # fmt: skip
         shares = [c.share for c in facts.changes]
         yield Line(
@@ -234,8 +236,8 @@ class _Made:
         once = costs.compaction(load, prices, load.deltas) + costs.merge(load, prices, load.deltas)
         busy = "" if not facts.interval_s else f", {_percent(once / (facts.interval_s * load.deltas))} of the time"
         yield Line(
-            Topic.QUESTIONS, "Can you run compaction?", once, "s",
-            f"One every {load.deltas} commits takes {_seconds(once)}{busy}. {self._compactions()}",
+            Topic.QUESTIONS, "Can you run compaction?", once, self.unit,
+            f"One every {load.deltas} commits takes {_seconds(once)}{self.of}{busy}. {self._compactions()}",
         )  # fmt: skip
 
     def _seen_seconds(self) -> str:
@@ -257,6 +259,7 @@ class _Made:
         middle = (n + 1) / 2
         cow, mor = costs.cow_commit(load, prices), costs.mean_mor_commit(load, prices)
         scan = costs.scan(load, prices)
+        opened = costs.opening(load, prices)
         firsts = [costs.first_read(load, prices, k) for k in range(1, n + 1)]
         warms = [costs.warm_read(load, prices, k) for k in range(1, n + 1)]
         log_row, base_row = self._stored()
@@ -268,19 +271,19 @@ class _Made:
         stale = None if wait is None else (n - 1) / 2 * wait
         table = load.table.rows * base_row
         pairs: list[tuple[str, float | None, float | None, str, str]] = [
-            ("write latency", cow, mor, "s", "one commit"),
+            ("write latency", cow, mor, self.unit, "one commit"),
             ("write throughput", load.changed_rows / cow, load.changed_rows / mor, "rows/s", "rows changed"),
-            ("snapshot read, first after a commit", scan, float(np.mean(firsts)), "s", f"logs of 1 to {n} commits are merged"),
-            ("snapshot read, further ones", scan, float(np.mean(warms)), "s", "what was merged is kept by the process"),
-            ("read-optimized read", scan, scan, "s", f"{MOR}: without what is in the logs"),
+            ("snapshot read, first after a commit", scan + opened, float(np.mean(firsts)), self.unit, f"logs of 1 to {n} commits are merged"),
+            ("snapshot read, further ones", scan, float(np.mean(warms)), self.unit, "what was merged is kept by the process"),
+            ("read-optimized read", scan, scan, self.unit, f"{MOR}: without what is in the logs"),
             ("freshness of read-optimized reads", 0.0, stale, "s", f"mean age; {MOR}: {_number(middle - 1)} commits behind"),
             ("storage", table, table + middle * log_bytes, "bytes", "newest file slices, between two compactions"),
             ("bytes written per commit", cow_bytes, log_bytes + folded, "bytes", f"{MOR}: {_bytes(log_bytes)} of logs, the rest compaction"),
             ("write amplification", cow_bytes / changed, (log_bytes + folded) / changed, "x", "bytes written per byte changed"),
-            ("operations", 0.0, self.mor.compaction, "s", f"per commit; {COW}: cleaning; {MOR}: cleaning and compaction"),
+            ("operations", 0.0, self.mor.compaction, self.unit, f"per commit; {COW}: cleaning; {MOR}: cleaning and compaction"),
             ("files written per commit", touched.files, touched.files + dirty.files / n, "files", f"{MOR}: small log files, and compacted base files"),
             ("files read", load.table.files, load.table.files + middle * touched.files, "files", "by a snapshot read"),
-            ("all together", self.cow.total, self.mor.total, "s", f"per commit with {_number(self.reads)} reads"),
+            ("all together", self.cow.total, self.mor.total, self.unit, f"per commit with {_number(self.reads)} reads"),
         ]  # fmt: skip
         for measure, as_cow, as_mor, unit, text in pairs:
             yield Line(Topic.COMPARISON, f"{measure}, {COW}", as_cow, unit, text)
@@ -321,7 +324,7 @@ class _Made:
             logs = Logs(groups, facts.log_files, facts.log_rows, live)
             cost = costs.fold(self.load, self.prices, logs) + costs.merge_logs(self.load, self.prices, logs)
             text = f"{len(dirty)} file groups have a log; {_bytes(groups.rows * base_row)} would be written"
-            yield Line(Topic.HISTORY, "compaction now", cost, "s", text)
+            yield Line(Topic.HISTORY, "compaction now", cost, self.unit, text)
 
     def curve(self) -> Iterator[Line]:
         """Snapshot reads of this table with more and more unmerged log bytes."""
@@ -335,7 +338,7 @@ class _Made:
                 logs = self.load.logs(rows / max(1.0, self.load.changed_rows))
                 cost += costs.patch(self.load, self.prices, logs) + costs.merge_logs(self.load, self.prices, logs)
             text = f"{rows:,.0f} rows in the logs; {cost / scan:.1f} times the read without logs"
-            yield Line(Topic.CURVE, f"first read, log bytes {share:.0%} of base bytes", cost, "s", text)
+            yield Line(Topic.CURVE, f"first read, log bytes {share:.0%} of base bytes", cost, self.unit, text)
 
 
 def _now(facts: Facts) -> Iterator[Line]:

@@ -20,8 +20,9 @@ from lakesql.advice.costs import NO_LOGS, Logs, Row, Spread
 from lakesql.advice.facts import row_of
 from lakesql.services.compaction import compact
 from lakesql.services.maintenance import maintain
-from lakesql.storage import open_storage
+from lakesql.storage import Storage, open_storage
 from lakesql.table.known_settings import make_utc
+from lakesql.table.listing import look
 from lakesql.table.read import plan, to_sql
 from lakesql.table.state import TableState, load
 from lakesql.write import WriteResult, create, write
@@ -39,8 +40,8 @@ class Turn:
 
     before, after   all logs of the Merge-on-Read table before and after the commit
     unmerged        the logs of the file groups that the commit touched, which the first read merges
-    scan, patch     the fastest further read of the Copy-on-Write table (what else the machine does only adds), and what the
-                    fastest one of Merge-on-Read takes longer
+    scan, patch     a further read of the Copy-on-Write table, and what one of Merge-on-Read takes longer; the medians
+    opening         what the first read of Copy-on-Write takes longer than a further one: its new base files
     merge           what the first read of Merge-on-Read takes longer than a further one
     """
 
@@ -52,6 +53,7 @@ class Turn:
     cow_commit: float
     mor_commit: float
     scan: float
+    opening: float
     patch: float
     merge: float
 
@@ -63,30 +65,29 @@ class Timed:
     con: duckdb.DuckDBPyConnection
     clock: Clock
 
-    def write(self, path: Path, rows: pa.Table) -> tuple[WriteResult, float]:
+    def write(self, table: Storage, rows: pa.Table) -> tuple[WriteResult, float]:
         """An upsert as every caller of the package has it, with the services that are due."""
         cursor = self._cursor()
         cursor.register(_ROWS, rows)
         before = self.clock()
-        state = load(open_storage(path))
+        state = look(table)
         result = write(cursor, state, f"SELECT * FROM {_ROWS}", operation="upsert")
-        maintain(cursor, open_storage(path), state.config.properties)
+        maintain(cursor, table, state.config.properties)
         return result, self.clock() - before
 
-    def read(self, path: Path) -> float:
+    def read(self, table: Storage) -> float:
         """A snapshot read of every row and column."""
         cursor = self._cursor()
         before = self.clock()
-        now = load(open_storage(path))
-        with cursor.sql(to_sql(cursor, plan(now))).to_arrow_reader() as batches:
+        with cursor.sql(to_sql(cursor, plan(look(table)))).to_arrow_reader() as batches:
             for _ in batches:
                 pass
         return self.clock() - before
 
-    def compact(self, path: Path) -> float:
+    def compact(self, table: Storage) -> float:
         cursor = self._cursor()
         before = self.clock()
-        compact(cursor, open_storage(path), {})
+        compact(cursor, table, {})
         return self.clock() - before
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
@@ -129,9 +130,14 @@ class Twins:
     def whole(self) -> Spread:
         return Spread(self.groups, self.count)
 
-    def run(self, batches: Iterable[tuple[np.ndarray, pa.Table]], warm_reads: int) -> "Run":
-        """The commits (numbers of the rows, rows) one by one on copies of both tables, then a compaction."""
-        cow, mor = (self._copy(kind) for kind in ("cow", "mor"))
+    def run(self, batches: Iterable[tuple[np.ndarray, pa.Table]], warm_reads: int, compactions: int = 1) -> "Run":
+        """The commits (numbers of the rows, rows) one by one on copies of both tables, then compactions of copies.
+
+        A process that reads has read before, so both tables are read first.
+        """
+        cow, mor = (open_storage(self._copy(kind)) for kind in ("cow", "mor"))
+        for table in (cow, mor):
+            self._timed.read(table)
         live = np.zeros(self.count, bool)
         files, logged = np.zeros(self.groups), np.zeros(self.groups)
         turns, log_bytes = [], 0
@@ -144,17 +150,28 @@ class Twins:
             files, logged = files + (hit > 0), logged + hit
             live[numbers] = True
             after = self._logs(files > 0, files, logged, live)
-            first = self._timed.read(mor)
-            scan, further = np.min([(self._timed.read(cow), self._timed.read(mor)) for _ in range(warm_reads)], axis=0)
+            cow_first, mor_first = self._both(cow, mor)
+            scan, further = np.median([self._both(cow, mor) for _ in range(warm_reads)], axis=0)
             touched = Spread(float((hit > 0).sum()), float(self._sizes[hit > 0].sum()))
             unmerged = self._logs(hit > 0, files, logged, live)
-            seconds = (cow_s, mor_s, float(scan), float(further - scan), first - float(further))
-            turns.append(Turn(len(numbers), touched, before, after, unmerged, *seconds))
+            seconds = (cow_s, mor_s, scan, cow_first - scan, further - scan, mor_first - further)
+            turns.append(Turn(len(numbers), touched, before, after, unmerged, *map(float, seconds)))
             before, log_bytes = after, log_bytes + mor_result.bytes_written
-        compaction = self._timed.compact(mor)
-        for path in (cow, mor):
-            shutil.rmtree(path)
+        compaction = float(np.median([self._compaction(mor) for _ in range(compactions)])) - turns[-1].scan
+        for table in (cow, mor):
+            shutil.rmtree(table.uri)
         return Run(tuple(turns), compaction, log_bytes)
+
+    def _compaction(self, mor: Storage) -> float:
+        """Of a copy whose logs have been merged by a read, with the first read behind it."""
+        copy = open_storage(self._copy(Path(mor.uri).name))
+        self._timed.read(copy)
+        seconds = self._timed.compact(copy) + self._timed.read(copy)
+        shutil.rmtree(copy.uri)
+        return seconds
+
+    def _both(self, cow: Storage, mor: Storage) -> tuple[float, float]:
+        return self._timed.read(cow), self._timed.read(mor)
 
     @property
     def _sizes(self) -> np.ndarray:
@@ -179,7 +196,8 @@ class Twins:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What `Twins.run` has seen; `compaction` in seconds, of the logs behind the last turn."""
+    """What `Twins.run` has seen; `compaction` in seconds, of the logs behind the last turn, with what the first read behind
+    it takes longer than a further one."""
 
     turns: tuple[Turn, ...]
     compaction: float

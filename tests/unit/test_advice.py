@@ -25,7 +25,7 @@ SERVICES = ("COMPACT", "CLUSTER", "LOG_COMPACT")
 BY_ROW = {
     "commit": 1e-6, "look_up": 1e-8, "rewrite": 1e-6, "append": 2e-6, "scan": 1e-7,
     "look_through": 1e-8, "patch": 5e-8, "overlay": 1e-7, "merge": 2e-6, "match": 1e-8, "keep": 1e-7, "compact": 1e-6,
-    "fold": 1e-7,
+    "fold": 1e-7, "open": 1e-8, "edit": 1e-7, "group": 1e-7, "pick": 1e-7,
 }  # fmt: skip
 RECORD = Calibration(
     {step: Price(row=price) for step, price in BY_ROW.items()},
@@ -35,6 +35,7 @@ RECORD = Calibration(
     0.07,
     "2026-01-02T03:04:05+00:00",
     "a machine",
+    clock="wall",
 )
 
 

@@ -15,14 +15,14 @@ from benchmarks.advice.compare import (
     Cell,
     Noise,
     Result,
-    beside_crossings,
+    breakeven_reads,
+    breakeven_shares,
     breakevens_of,
     cells_of,
-    crossings,
     pooled_noise,
     scatter,
-    shares_to_insert,
     summary,
+    with_breakeven,
 )
 from benchmarks.advice.workloads import DELTAS, GROUPS, Measured, Runner, Workload
 from lakesql.advice import calibration
@@ -32,27 +32,46 @@ from lakesql.advice.costs import Workload as Load
 SHIPPED = calibration.shipped().prices
 
 
-def even(shift, steps=5):
-    return tuple(1.0 + shift for _ in range(steps))
+def even(seconds):
+    return (seconds,) * DELTAS
 
 
-def result(share, cow_write, mor_write, warm=0.5):
-    """Constant costs: Merge-on-Read spares a second per first read and pays `warm` more for each further one."""
-    cow = Measured((cow_write,) * DELTAS, even(0), even(0), 0.0, 10 * cow_write)
-    mor = Measured((mor_write,) * DELTAS, even(0), even(warm), 0.0, 10 * mor_write)
-    return Result(Workload("narrow", "uniform", share), [cow], [mor], {})
+def result(share, cow_write, mor_write, warm=0.5, rounds=1, scatter=0.0):
+    """First reads cost the same; Merge-on-Read pays `warm` seconds more for each further one. Rounds differ by `scatter`."""
+    shifts = np.linspace(-scatter, scatter, rounds) if rounds > 1 else [0.0]
+    cow = [Measured(even(cow_write), even(1.0), even(1.0), 0.0) for _ in shifts]
+    mor = [Measured(even(mor_write + shift), even(1.0), even(1.0 + warm), 0.0) for shift in shifts]
+    sparse = [(cow_write, mor_write + shift) for shift in shifts]
+    return Result(Workload("narrow", "uniform", share), cow, mor, sparse, {})
 
 
-def test_crossings_lie_on_straight_lines_between_neighbours():
-    assert list(crossings([1.0, 3.0, 5.0], [2.0, -2.0, -4.0], [0.0, 0.0, 0.0])) == [(2.0, 2.0, 2.0)]
-    (found, low, high), *more = crossings([0.0, 10.0], [5.0, -5.0], [1.0, 1.0])
-    assert (found, low, high, more) == (5.0, 4.0, 6.0, [])
-    assert list(crossings([1.0, 2.0], [1.0, 3.0], [0.0, 0.0])) == []
+def test_breakeven_in_reads_is_the_gap_over_what_a_further_read_costs_more():
+    assert breakeven_reads(result(0.1, 3.0, 1.0, rounds=3)) == pytest.approx((5, 5, 5))
+    assert breakeven_reads(result(0.1, 3.0, 1.0, rounds=2)) is None  # too few rounds to know the noise
+    assert breakeven_reads(result(0.1, 3.0, 1.0, warm=-0.1, rounds=3)) is None
+    assert breakeven_reads(result(0.1, 3.0, 1.0, warm=0.001, rounds=3)) is None  # beyond 100 reads
 
 
-def test_a_crossing_is_open_up_to_where_the_gap_exceeds_the_noise():
-    at, gaps = [0.0, 1.0, 2.0, 3.0, 4.0], [4.0, 1.0, -1.0, -1.5, -1.9]
-    assert list(crossings(at, gaps, [2.0] * 5)) == [(1.5, pytest.approx(2 / 3), 4.0)]
+def test_breakeven_below_one_read_lies_between_few_reads_and_one():
+    one = result(0.1, 3.0, 4.0, rounds=3)
+    assert breakeven_reads(one) is None  # cheaper as Copy-on-Write with few reads, too
+    found, low, high = breakeven_reads(replace(one, sparse=[(3.0, 1.0)] * 3))
+    assert found == low == high == pytest.approx(0.1 + 0.9 * 2 / 3)
+
+
+def test_noise_of_a_breakeven_is_what_the_rounds_leave_open():
+    found, low, high = breakeven_reads(result(0.1, 3.0, 1.0, rounds=5, scatter=0.2))
+    assert found == pytest.approx(5)
+    assert 4.5 < low < 5 < high < 5.5
+    wide = breakeven_reads(result(0.1, 3.0, 1.0, rounds=5, scatter=4.0))
+    assert wide[2] - wide[1] > 10 * (high - low)
+
+
+def test_breakeven_in_shares_lies_between_neighbours_that_are_not_far_apart():
+    line = [result(0.01, 3.0, 1.0, rounds=3), result(0.03, 3.0, 5.0, rounds=3), result(0.5, 3.0, 2.0, rounds=3)]
+    assert list(breakeven_shares(line, 1.0)) == [pytest.approx((0.02,) * 3)]
+    assert list(breakeven_shares(line, 0.1)) == [pytest.approx((0.02,) * 3)]
+    assert list(breakeven_shares([result(0.01, 3.0, 1.0), result(0.03, 3.0, 5.0)], 1.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -63,29 +82,27 @@ def test_outcome_of_a_cell(measured, predicted, noise, outcome):
     assert Cell("narrow", "uniform", 0.1, 1.0, "cow", PRICES, *measured, *predicted, noise).outcome == outcome
 
 
-def test_total_counts_reads_and_the_part_of_a_compaction():
-    one = Measured((1.0,) * 5, (2.0,) * 5, (0.2,) * 5, compaction=2.5, sparse=7.0)
-    assert one.total(1) == (5 + 10 + 2.5) / 5
-    assert one.total(11) == pytest.approx((5 + 10 + 10 + 2.5) / 5)
-    assert one.total(0.1) == 0.7
+def test_totals_are_medians_of_the_rounds_with_reads_and_the_part_of_a_compaction():
+    rounds = [Measured(even(x), even(2.0), even(0.2), compaction=2.5) for x in (1.0, 1.1, 9.0)]
+    one = Result(Workload("narrow", "uniform", 0.1), rounds, rounds, [(7.0, 7.0)], {})
+    assert one.totals(1)[0] == pytest.approx(1.1 + 2 + 0.5)
+    assert one.totals(11)[0] == pytest.approx(1.1 + 2 + 2 + 0.5)
+    assert one.totals(0.1)[0] == 7.0
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "predicted", "flat", "right"),
+    ("low", "high", "predicted", "measurable", "right"),
     [
-        (0.09, 0.11, 0.119, False, True),
-        (0.09, 0.11, 0.121, False, False),
-        (0.09, 0.11, None, False, False),
-        (0.05, 0.11, 0.06, True, True),
-        (0.05, 0.11, 0.119, True, False),
-        (0.09, 0.13, 0.079, True, False),
+        (0.09, 0.11, 0.119, True, True),
+        (0.09, 0.11, 0.121, True, False),
+        (0.09, 0.11, None, True, False),
+        (0.07, 0.11, 0.09, False, True),
+        (0.09, 0.13, 0.079, False, False),
     ],
 )
-def test_a_sharp_breakeven_is_right_within_20_percent_and_a_flat_one_within_what_is_open(
-    low, high, predicted, flat, right
-):
+def test_a_breakeven_is_measurable_and_right_within_20_percent(low, high, predicted, measurable, right):
     one = BreakEven("update share", "wide", "zipf", 1.0, "mor", PRICES, 0.1, low, high, predicted)
-    assert (one.flat, one.right) == (flat, right)
+    assert (one.measurable, one.right) == (measurable, right)
 
 
 def test_scatter_is_what_a_straight_line_leaves():
@@ -104,37 +121,38 @@ def test_noise_grows_with_the_reads_and_shrinks_with_the_rounds():
     assert pooled_noise([one]).warm_read == pytest.approx(0, abs=1e-9)
 
 
-def test_breakevens_are_found_where_the_measured_costs_cross():
-    line = [result(0.01, 3.0, 1.0), result(0.1, 3.0, 2.0), result(1.0, 3.0, 4.0)]
+def test_breakevens_are_compared_with_what_the_table_measured_says():
+    line = [result(0.01, 3.0, 1.0, rounds=3), result(0.03, 3.0, 5.0, rounds=3)]
     loads = {"cow": calibrated_load()}
     line = [replace(r, seen=loads, own={"cow": Own(patch=2.0)}) for r in line]
-    found = breakevens_of(line, SHIPPED, Noise(0.0, 0.0, 0.0))
+    found = breakevens_of(line, SHIPPED)
     reads = {e.at: e.measured for e in found if e.kind == "reads per write" and e.by == PRICES}
-    assert reads == {0.01: pytest.approx(5), 0.1: pytest.approx(3)}  # seconds spared over 0.5 s per further read
+    assert reads == {0.01: pytest.approx(5)}  # seconds spared over 0.5 s per further read
     shares = {e.at: e.measured for e in found if e.kind == "update share" and e.by == MEASURE}
-    assert shares[1.0] == pytest.approx(0.1 + 0.9 / 2)
-    assert {e.by for e in found} == {PRICES, MEASURE}
-    inserted = shares_to_insert(line, 1.4)
-    assert sorted(w.share for w in inserted) == pytest.approx([0.001**0.5, 0.1**0.5])
-    assert [r.work.share for r in beside_crossings(line)] == [0.01, 0.1, 1.0]
+    assert shares[1.0] == pytest.approx(0.02)
+    by = {(e.kind, e.at, e.by): e.predicted for e in found}
+    assert by["reads per write", 0.01, PRICES] != by["reads per write", 0.01, MEASURE]
+    assert [r.work.share for r in with_breakeven(line)] == [0.01]
+    figures = summary([], found, PRICES)
+    assert figures["breakevens_in_reads_per_write"] == figures["measurable_in_reads_per_write"] == 1
 
 
 def calibrated_load():
-    return Load((1_000.0,) * 4, (0.25,) * 4, 100.0, Row(9, 50.0))
+    return Load((100_000.0,) * 4, (0.25,) * 4, 1_000.0, Row(9, 50.0))
 
 
 @pytest.mark.parametrize("spread", ["uniform", "zipf"])
 def test_a_workload_runs_and_both_timelines_tell_it(tmp_path, spread):
     runner = Runner(tmp_path, "narrow", 100, time.process_time)
     work = Workload("narrow", spread, 0.05)
-    measured, tables = runner.run(work, 0)
+    measured, tables = runner.dense(work, 0)
     loads = {kind: workload_of(duckdb.connect(), table.state) for kind, table in tables.items()}
     assert all(load.update_share == pytest.approx(0.05) for load in loads.values())
     assert loads["cow"].touched().files == pytest.approx(loads["mor"].touched().files)
     assert (loads["cow"].touched().files > GROUPS - 1) == (spread == "uniform")
-    assert measured["cow"].compaction == 0 < measured["mor"].compaction
-    results = [Result(work, [measured["cow"]], [measured["mor"]], loads)]
+    assert measured["cow"].compaction == 0 != measured["mor"].compaction
+    results = [Result(work, [measured["cow"]], [measured["mor"]], [runner.sparse(work, 0)], loads)]
     noise = pooled_noise(results)
     cells = cells_of(results, SHIPPED, noise)
-    numbers = summary(cells, breakevens_of(results, SHIPPED, noise), PRICES)
+    numbers = summary(cells, breakevens_of(results, SHIPPED), PRICES)
     assert numbers["cells"] == len(cells) == numbers["ties"] + numbers["right"] + numbers["wrong"]

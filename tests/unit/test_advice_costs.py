@@ -36,7 +36,7 @@ def test_more_of_anything_never_costs_less(load, reads, factor):
     more = (
         (load.at_share(min(1.0, load.update_share * factor)), reads),
         (replace(load, row=Row(load.row.columns, load.row.bytes * factor)), reads),
-        (replace(load, rows=tuple(r * factor for r in load.rows)), reads),
+        (replace(load, rows=tuple(r * factor for r in load.rows)).at_share(load.update_share), reads),
         (load, reads * factor),
     )
     for costs_of in (costs.cow_costs, costs.mor_costs):
@@ -84,6 +84,23 @@ def test_all_logs_of_the_file_groups_that_a_commit_touches_are_merged_again():
     seldom = replace(everywhere, clump=1e-6)
     assert seldom.unmerged(3).rows == pytest.approx(seldom.changed_rows, rel=0.01)
     assert seldom.unmerged(3).files == pytest.approx(seldom.touched().files, rel=0.01)
+
+
+def test_keys_that_are_twice_in_what_is_merged_are_grouped():
+    load = uniform(0.1, groups=4, rows=1_000)
+    alone, again = (dict(costs.merge_work(load.unmerged(k), load.row)) for k in (1, 3))
+    assert alone[costs.GROUP].rows == pytest.approx(0, abs=1e-6)
+    assert alone[costs.PICK].rows == pytest.approx(0, abs=1e-6)
+    assert again[costs.GROUP].rows == pytest.approx(load.unmerged(3).rows)
+    assert again[costs.PICK].rows == pytest.approx(load.unmerged(3).live)
+
+
+def test_new_base_files_are_opened_once_per_commit_that_is_read():
+    load = uniform()
+    opened = costs.opening(load, PRICES)
+    scan = costs.scan(load, PRICES)
+    for reads, openings in ((0.0, 0.0), (0.5, 0.5), (1.0, 1.0), (7.0, 1.0)):
+        assert costs.cow_costs(load, PRICES, reads).read == pytest.approx(openings * opened + reads * scan)
 
 
 def test_groups_stand_for_all_and_change_as_much_as_the_table_does():
@@ -142,7 +159,8 @@ def test_breakeven_shares_are_where_both_types_cost_the_same(load, reads):
 
 
 def test_reads_that_cost_no_more_on_merge_on_read_have_no_breakeven():
-    reading = (costs.MERGE, costs.MATCH, costs.KEEP, costs.PATCH, costs.OVERLAY, costs.COMPACT, costs.FOLD)
+    merging = (costs.MERGE, costs.MATCH, costs.KEEP, costs.GROUP, costs.PICK)
+    reading = (*merging, costs.PATCH, costs.OVERLAY, costs.COMPACT, costs.FOLD)
     free = {**PRICES, **dict.fromkeys(reading, Price())}
     assert costs.breakeven_reads(uniform(0.0001, rows=100_000, deltas=100), free) is None
 
