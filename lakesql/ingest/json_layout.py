@@ -17,6 +17,7 @@ For 1M documents of 100 bytes: 0.25 s of processor time; the query takes 0.55 s.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -269,7 +270,12 @@ class _Piece:
         offsets = np.empty(2 * count, np.int32)
         offsets[0::2], offsets[1::2] = start, stop
         between = pa.Array.from_buffers(pa.string(), 2 * count - 1, [None, pa.py_buffer(offsets), self._buffer])
-        return between.take(pa.array(np.arange(0, 2 * count, 2)))
+        return pc.take(between, _evens(count), boundscheck=False)
+
+
+@lru_cache(4)
+def _evens(count: int) -> pa.Array:
+    return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
 
 
 # ---------------------------------------------------------------- one document
@@ -348,7 +354,9 @@ def _is(texts: pa.Array, word: str) -> Mask:
     return np.asarray(pc.equal(texts, word).to_numpy(zero_copy_only=False))
 
 
-def _nothing(piece: _Piece, places: dict[tuple[str, ...], tuple[bool, Positions, Positions]], path: tuple[str, ...]) -> Mask | bool:
+def _nothing(
+    piece: _Piece, places: dict[tuple[str, ...], tuple[bool, Positions, Positions]], path: tuple[str, ...]
+) -> Mask | bool:
     """Which documents have null, or no such key, where an object is wanted."""
     if path not in places:
         return True
@@ -383,7 +391,10 @@ def _numbers(texts: pa.Array, t: Type) -> tuple[pa.Array, Mask]:
     array, kind = texts.cast(pa.int64()), _INTEGERS[t.sql]
     if kind != pa.int64():
         limits = np.iinfo(kind.to_pandas_dtype())
-        fits = pc.and_(pc.greater_equal(array, max(int(limits.min), -(2**63))), pc.less_equal(array, min(int(limits.max), 2**63 - 1)))
+        fits = pc.and_(
+            pc.greater_equal(array, max(int(limits.min), -(2**63))),
+            pc.less_equal(array, min(int(limits.max), 2**63 - 1)),
+        )
         good &= np.asarray(pc.fill_null(fits, True).to_numpy(zero_copy_only=False))
         array = pc.if_else(fits, array, pa.scalar(None, pa.int64())).cast(kind)
     return array, good

@@ -22,6 +22,7 @@ from lakesql.table.state import TableState
 from lakesql.write.plan import BATCH, DELETE, MARKED
 
 CHUNK_ROWS = 500_000
+SORTED_ROWS = 5_000_000  # 80 MB
 _FOLDED = "__lakesql_folded"
 
 Connection = duckdb.DuckDBPyConnection
@@ -32,10 +33,23 @@ def precombine(con: Connection, state: TableState, rule: Rule, fields: Sequence[
 
     `everywhere`: rows of one key are one row, whatever their partitions.
     """
+    if _all_differ(con):
+        return 0
     same = "__lakesql_key" if everywhere else "__lakesql_part, __lakesql_key"
     if rule.by_row:
         return _drop_losers(con, rule, fields, same)
     return _fold_rows(con, state, rule, fields, same)
+
+
+def _all_differ(con: Connection) -> bool:
+    """Whether it is certain that every row has a key of its own: then their hashes differ, and sorting these costs a
+    quarter of grouping texts."""
+    count = int(con.execute(f"SELECT count(__lakesql_key) FROM {BATCH}").fetchall()[0][0])
+    if count > SORTED_ROWS:
+        return False
+    hashes = con.sql(f"SELECT hash(__lakesql_key) AS h FROM {BATCH} WHERE __lakesql_key IS NOT NULL").fetchnumpy()["h"]
+    ordered = np.sort(np.asarray(hashes))
+    return not bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _twice(same: str) -> str:

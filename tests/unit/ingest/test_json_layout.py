@@ -69,7 +69,16 @@ NUMBERS = [
 
 
 def test_each_odd_value_in_each_column_is_what_the_query_has() -> None:
-    usual = {"id": "1", "name": '"n"', "x": "2.5", "f": "0.25", "ok": "true", "n": "3", "u": "4", "s": '{"a":5,"b":"z"}'}
+    usual = {
+        "id": "1",
+        "name": '"n"',
+        "x": "2.5",
+        "f": "0.25",
+        "ok": "true",
+        "n": "3",
+        "u": "4",
+        "s": '{"a":5,"b":"z"}',
+    }
     documents = []
     for key in [*usual, "other"]:
         for value in NUMBERS:
@@ -122,13 +131,26 @@ def test_one_byte_changed_anywhere_changes_no_other_document(settings: dict[str,
 
 
 def test_documents_that_run_over_into_the_next_are_not_taken() -> None:
-    documents = [b'{"id":1,"name":"a"}', b'{"id":1,"name":"a', b'"}', b'{"id":1,"name":"a"}{"id":2,"name":"b"}', b"", b"{"]
+    documents = [
+        b'{"id":1,"name":"a"}',
+        b'{"id":1,"name":"a',
+        b'"}',
+        b'{"id":1,"name":"a"}{"id":2,"name":"b"}',
+        b"",
+        b"{",
+    ]
     assert same(documents).rows.tolist() == [0]
 
 
 def test_documents_of_a_few_shapes_need_no_query() -> None:
     rows = [
-        {"id": i, "name": None if i % 3 else f"é{i}", "x": i / 4, "ok": i % 2 == 0, "s": {"a": i, "b": "q"} if i % 5 else None}
+        {
+            "id": i,
+            "name": None if i % 3 else f"é{i}",
+            "x": i / 4,
+            "ok": i % 2 == 0,
+            "s": {"a": i, "b": "q"} if i % 5 else None,
+        }
         for i in range(1000)
     ]
     documents = [json.dumps(row, ensure_ascii=False).encode() for row in rows]
@@ -143,7 +165,9 @@ def test_documents_of_a_few_shapes_need_no_query() -> None:
 def test_pieces_of_a_batch_come_together_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_layout, "PIECE_BYTES", 300)
     documents = [
-        json.dumps({"id": i, "name": f"n{i}"} if i % 2 else {"name": f"n\\{i}" if i % 7 == 0 else f"n{i}", "id": i}).encode()
+        json.dumps(
+            {"id": i, "name": f"n{i}"} if i % 2 else {"name": f"n\\{i}" if i % 7 == 0 else f"n{i}", "id": i}
+        ).encode()
         for i in range(200)
     ]
     assert same(documents).columns["id"].to_pylist() == list(range(200))
@@ -177,7 +201,19 @@ def test_a_slice_of_a_column_is_decoded_as_itself() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [b"[]", b"{}", b'{"a":[1]}', b'{"a":1,"a":2}', b'{"a":1}x', b'{"a":1', b'{"a"}', b'{"a":}', b'{"a":"x\\n"}', b'{"a":{}}', b'{a:1}'],
+    [
+        b"[]",
+        b"{}",
+        b'{"a":[1]}',
+        b'{"a":1,"a":2}',
+        b'{"a":1}x',
+        b'{"a":1',
+        b'{"a"}',
+        b'{"a":}',
+        b'{"a":"x\\n"}',
+        b'{"a":{}}',
+        b"{a:1}",
+    ],
 )
 def test_a_document_without_a_layout_gives_none(document: bytes) -> None:
     assert learned(document) is None
