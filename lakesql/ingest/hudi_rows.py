@@ -116,7 +116,8 @@ class Batch:
             kept = self._keyed(live, table, notes)
             self._kafka(kept)
             if kept == _ALL and self.rows.sorted and len(self.rows.tables) == 1 and not (self.select or first or last):
-                self.as_they_are = self.rows.tables[0]
+                mine = [name for name in self.rows.tables[0].column_names if name not in _KAFKA_TYPES]
+                self.as_they_are = self.rows.tables[0].select(mine)
             schema = self._schema()
             rows = self._selected()
             if gone := [f.name for f in schema if pa.types.is_null(f.type) and f.name not in table.schema.names]:

@@ -33,6 +33,8 @@ LAYOUTS = 16
 """So many layouts are kept; documents beyond are left to the query."""
 PIECE_BYTES = 1 << 20
 """So many bytes of documents are looked at together: what is made of them stays in the cache of a core."""
+PIECE_ROWS, PIECE_BYTES_MOST = 1000, 16 << 20
+"""But so many documents, for which each column is worth a call, as long as they are not larger than this."""
 _TRIES = 4
 """Documents of a piece from which a layout is learned, at most."""
 _DOUBTS = 3
@@ -115,7 +117,8 @@ class Alike:
         if not size:
             return None
         tables, taken = [], []
-        step = max(1, len(texts) * PIECE_BYTES // size)
+        few, many = (max(1, len(texts) * most // size) for most in (PIECE_BYTES, PIECE_BYTES_MOST))
+        step = max(few, min(many, PIECE_ROWS))
         for low in range(0, len(texts), step):
             piece = _Piece(texts.buffers()[2], bounds[low : low + step + 1])
             for table, rows in self._piece(piece):

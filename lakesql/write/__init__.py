@@ -121,8 +121,8 @@ def write(
     `guard` is called at every attempt with the table as it is now, under its lock, before anything is written, and may
     raise. With `even_empty` rows that change nothing make a commit too, one without files.
     `observe` is told what becomes of the rows, which must be numbered, before anything is written.
-    `clock` gives epoch milliseconds, `ids` UUIDs for new file groups. `rows`: what `rows_sql` gives, in the same order and
-    perhaps with other columns beside, where the caller has it in memory.
+    `clock` gives epoch milliseconds, `ids` UUIDs for new file groups. `rows`: what `rows_sql` gives, row by row in this order,
+    where the caller has it in memory; its columns that have name and type of one of the table are taken for it.
 
     Raises TableError (rows and table do not fit), Unsupported, CommitConflict (nothing happened, a retry is safe) and
     CommitUnknown (look at the timeline).

@@ -56,4 +56,5 @@ def own(con: Connection) -> None:
 def drop(con: Connection) -> None:
     """Let go of `__lakesql_batch`, whichever it is."""
     con.unregister(BATCH)  # does nothing to a table
-    con.execute(f"DROP TABLE IF EXISTS {BATCH}")
+    for name in (BATCH, _MAKING):
+        con.execute(f"DROP TABLE IF EXISTS {name}")

@@ -164,6 +164,7 @@ def test_documents_of_a_few_shapes_need_no_query() -> None:
 
 def test_pieces_of_a_batch_come_together_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_layout, "PIECE_BYTES", 300)
+    monkeypatch.setattr(json_layout, "PIECE_ROWS", 5)
     documents = [
         json.dumps(
             {"id": i, "name": f"n{i}"} if i % 2 else {"name": f"n\\{i}" if i % 7 == 0 else f"n{i}", "id": i}
