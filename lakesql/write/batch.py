@@ -114,8 +114,11 @@ def materialise(
             own(con)
             held = None
         dropped = precombine(con, state, rules.merge, rules.ordering, rules.keys_everywhere)
-    partitions = con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall()
-    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions), keys_computed, NUMBER in given, held)
+    return Batch(rows - dropped, dropped, _partitions(con), keys_computed, NUMBER in given, held)
+
+
+def _partitions(con: Connection) -> tuple[str, ...]:
+    return tuple(p for (p,) in con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall())
 
 
 def _leave_moves_to_the_index(con: Connection) -> int:
@@ -301,9 +304,10 @@ def _check(con: Connection, state: TableState, rules: Rules) -> int:
         ("__lakesql_op = -1", "__op is none of upsert, insert, delete"),
         ("__lakesql_part IS NULL", "the partition path is NULL"),
     ]
-    wrong_paths = f"SELECT 1 FROM (SELECT DISTINCT __lakesql_part FROM {BATCH}) WHERE {_no_path_sql()} LIMIT 1"
-    if con.execute(wrong_paths).fetchall():  # asked of each path once, not of each row
-        rules_broken.append((_no_path_sql(), no_path))
+    if any(_partitions(con)):  # each path is asked once, not each row
+        wrong_paths = f"SELECT 1 FROM (SELECT DISTINCT __lakesql_part FROM {BATCH}) WHERE {_no_path_sql()} LIMIT 1"
+        if con.execute(wrong_paths).fetchall():
+            rules_broken.append((_no_path_sql(), no_path))
     if not rules.partitions_only:
         fields = ", ".join(state.config.record_key_fields) or _KEY
         rules_broken.append((key_missing, f"the record key is NULL or empty (columns: {fields})"))
