@@ -309,7 +309,7 @@ HUDI = (
     _text("lakesql.select", "SQL over `kafka`", None,
         "Rows and columns to write; default: all decoded ones."),
     _text("lakesql.spool.dir", "folder", None,
-        "Where rows wait for the commit that are too many for memory; default: the folder for temporary files."),
+        "Where rows wait for the commit; default: the folder for temporary files."),
     _flag("hoodie.streamer.source.kafka.append.offsets", "false",
         "Also `_hoodie_kafka_source_offset`, `_partition`, `_timestamp` and `_key`; with a selection it is refused.",
         "hoodie.deltastreamer.source.kafka.append.offsets"),
