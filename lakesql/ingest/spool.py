@@ -1,8 +1,7 @@
 """Decoded batches on their way into a target: Arrow files outside of it, and the order in which they are read back.
 
-The first KEPT_BYTES of all spools of the process stay in memory, so a small run writes no file. Behind them each thread
-writes files of its own, one per kind and schema, uncompressed, so that they are read back mapped into memory and without
-decoding. A batch is cut into pieces of one partition each; which piece lies where is remembered, so
+Each thread writes files of its own, one per kind and schema, uncompressed, so that they are read back mapped into
+memory and without decoding. A batch is cut into pieces of one partition each; which piece lies where is remembered, so
 reading in the order of topic, partition and offset is a matter of picking pieces, and nothing is sorted. Only batches
 with many short runs stay whole; then the reader sorts.
 
@@ -29,7 +28,6 @@ from filelock import FileLock, Timeout
 
 from lakesql.errors import LastingError
 
-KEPT_BYTES = 192 << 20
 SPOOL_DIR = "lakesql.spool.dir"
 """The setting that names the folder of the spools."""
 _PREFIX = "lakesql-spool-"
@@ -42,7 +40,7 @@ _LONG_RUN_ROWS = 2000
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A record batch, in memory (`kept`) or in a file. `last`: the largest offset; `mixed`: several partitions or topics."""
+    """A record batch in a file. `last`: the largest offset; `mixed`: several partitions or topics."""
 
     topic: str
     partition: int
@@ -53,7 +51,6 @@ class _Piece:
     file: int
     number: int  # of the record batch within the file
     rows: int
-    kept: pa.RecordBatch | None = None
 
 
 @dataclass(slots=True)
@@ -72,28 +69,6 @@ class Waiting:
     schema: pa.Schema | None  # None: no batch has come, not even an empty one
     rows: int
     sorted: bool
-
-
-class _Memory:
-    """What the spools of this process hold in memory."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._bytes = 0
-
-    def take(self, size: int) -> bool:
-        with self._guard:
-            if self._bytes + size > KEPT_BYTES:
-                return False
-            self._bytes += size
-            return True
-
-    def give_back(self, size: int) -> None:
-        with self._guard:
-            self._bytes -= size
-
-
-_memory = _Memory()
 
 
 @dataclass(slots=True)
@@ -124,7 +99,6 @@ class Spool:
         self._kinds: dict[str, _Kind] = {}
         self._files: list[_File] = []
         self._open: dict[tuple[int, str, pa.Schema], int] = {}
-        self._kept = 0  # bytes in memory
 
     def add(self, group: int, kind: str, table: pa.Table) -> None:
         """Keep a batch with the columns _topic, _partition and _offset. One thread at a time per group."""
@@ -134,11 +108,15 @@ class Spool:
             held.schemas.setdefault(table.schema, len(held.schemas))
         if not table.num_rows:
             return
-        found = list[_Piece]()
+        number, file = self._file(kind, table.schema)
+        found = []
         try:
             for piece, mixed in _pieces(table, topics):
-                batches = piece.combine_chunks().to_batches()
-                found += [self._placed(kind, batch, mixed, group) for batch in batches]
+                for batch in piece.combine_chunks().to_batches():
+                    found.append(_described(batch, mixed, group, number, file.batches))
+                    assert file.writer is not None
+                    file.writer.write_batch(batch)
+                    file.batches += 1
         except OSError as error:
             raise LastingError(
                 f"{self.folder}: the records of the run cannot be kept there ({error.strerror or error}). Make room, or "
@@ -146,18 +124,6 @@ class Spool:
             ) from error
         with self._guard:
             held.pieces.extend(found)
-
-    def _placed(self, kind: str, batch: pa.RecordBatch, mixed: bool, group: int) -> _Piece:
-        """Keep a record batch in memory, or write it where there is no more room."""
-        if _memory.take(batch.nbytes):
-            with self._guard:
-                self._kept += batch.nbytes
-            return _described(batch, mixed, group, -1, 0, batch)
-        number, file = self._file(kind, batch.schema)
-        assert file.writer is not None
-        file.writer.write_batch(batch)
-        file.batches += 1
-        return _described(batch, mixed, group, number, file.batches - 1, None)
 
     def forget(self, group: int) -> None:
         """The batches of this unit do not count."""
@@ -176,12 +142,11 @@ class Spool:
             held = self._kinds.get(kind, _Kind())
             pieces = sorted(held.pieces, key=lambda p: (p.topic, p.partition, p.first, p.last))
         schema = _unified(list(held.schemas))
-        written = {p.file for p in pieces if p.kept is None}
-        readers = {n: pa.ipc.open_file(pa.memory_map(str(self._files[n].path))) for n in written}
+        readers = {n: pa.ipc.open_file(pa.memory_map(str(self._files[n].path))) for n in {p.file for p in pieces}}
         by_schema: dict[pa.Schema, list[pa.RecordBatch]] = {}
         for piece in pieces:
-            batch = readers[piece.file].get_batch(piece.number) if piece.kept is None else piece.kept
-            by_schema.setdefault(batch.schema, []).append(batch)
+            batches = by_schema.setdefault(self._files[piece.file].schema, [])
+            batches.append(readers[piece.file].get_batch(piece.number))
         tables = tuple(pa.Table.from_batches(batches, own) for own, batches in by_schema.items())
         in_order = len(tables) <= 1 and _in_order(pieces)
         return Waiting(tables, schema, sum(p.rows for p in pieces), in_order)
@@ -196,8 +161,6 @@ class Spool:
             self._files.clear()
             self._open.clear()
             self._kinds.clear()
-            _memory.give_back(self._kept)
-            self._kept = 0
             _remove(self.folder, self._lock_file)
 
     def _file(self, kind: str, schema: pa.Schema) -> tuple[int, _File]:
@@ -297,12 +260,10 @@ def _cut(table: pa.Table, edges: np.ndarray) -> list[tuple[pa.Table, bool]]:
     return [(table.slice(a, b - a), False) for a, b in pairwise(bounds)]
 
 
-def _described(
-    batch: pa.RecordBatch, mixed: bool, group: int, file: int, number: int, kept: pa.RecordBatch | None
-) -> _Piece:
+def _described(batch: pa.RecordBatch, mixed: bool, group: int, file: int, number: int) -> _Piece:
     topic, partition = batch["_topic"][0].as_py(), batch["_partition"][0].as_py()
     first, last = batch["_offset"][0].as_py(), batch["_offset"][-1].as_py()
-    return _Piece(topic, partition, first, last, mixed, group, file, number, batch.num_rows, kept)
+    return _Piece(topic, partition, first, last, mixed, group, file, number, batch.num_rows)
 
 
 def _in_order(pieces: Sequence[_Piece]) -> bool:

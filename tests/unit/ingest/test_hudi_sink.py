@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import lakesql
 from lakesql.errors import IngestConflict, IngestError, JobError, TableError
-from lakesql.ingest import spool, tombstones
+from lakesql.ingest import tombstones
 from lakesql.ingest.hudi_sink import HudiSink
 from lakesql.ingest.model import Decoded, PartitionState, Range, State, TopicPartition, WorkUnit
 from lakesql.ingest.quarantine import quarantine_table
@@ -38,12 +38,6 @@ from tests.unit.ingest.loading import (
 from tests.unit.test_cleaning_golden import unpacked
 
 ONE, TWO = ("o", 0), ("o", 1)
-
-
-@pytest.fixture(params=[0, 400, 1 << 20], ids=["in files", "in both", "in memory"])
-def spooled(request, monkeypatch):
-    """Where records wait."""
-    monkeypatch.setattr(spool, "KEPT_BYTES", spool._memory._bytes + request.param)
 
 
 def commits(path):
@@ -108,7 +102,6 @@ def test_operation_that_looks_up_no_keys_keeps_repeated_ones(tmp_path, operation
     assert rows_of(path) == [(1, 10), (1, 11)]
 
 
-@pytest.mark.usefixtures("spooled")
 def test_rows_lie_in_the_order_of_topic_partition_and_offset(tmp_path):
     path = tmp_path / "t"
     given = job(path, properties={"type": "cow"})
@@ -127,7 +120,6 @@ def test_rows_lie_in_the_order_of_topic_partition_and_offset(tmp_path):
     assert [tuple(r.values()) for r in found] == [(v, n) for v in (2, 1, 0) for n in range(5)]
 
 
-@pytest.mark.usefixtures("spooled")
 def test_batches_of_many_partitions_are_brought_into_order(tmp_path):
     path = tmp_path / "t"
     given = job(path, properties={"type": "cow"})
@@ -148,7 +140,6 @@ def test_batches_of_many_partitions_are_brought_into_order(tmp_path):
     assert [tuple(r.values()) for r in found] == [(n, i) for n in range(6) for i in range(4)]
 
 
-@pytest.mark.usefixtures("spooled")
 def test_units_from_several_threads_are_all_there(tmp_path):
     path = tmp_path / "t"
     topics = {("o", n): [record(n * 1000 + i, i) for i in range(300)] for n in range(8)}
@@ -172,7 +163,6 @@ def test_units_from_several_threads_are_all_there(tmp_path):
     assert rows_of(path) == sorted(((n * 1000 + i, i) for n in range(8) for i in range(300)), key=repr)
 
 
-@pytest.mark.usefixtures("spooled")
 def test_forgotten_unit_does_not_count(tmp_path):
     path = tmp_path / "t"
     topics = {ONE: [record(1, 10), ("x", BAD)], TWO: [record(2, 20), ("y", BAD)]}
@@ -852,23 +842,6 @@ def test_replay_is_refused_where_it_would_double_rows(tmp_path):
 # ---------------------------------------------------------------- the spool
 
 
-def test_a_small_run_writes_no_file_and_gives_its_memory_back(tmp_path, monkeypatch):
-    before = spool._memory._bytes
-    one = Spool("a", str(tmp_path))
-    one.add(0, "rows", decoded("o", 0, [(n, str(n), {"id": n}) for n in range(50)]).rows)
-    assert spool._memory._bytes > before
-    assert list(one.folder.iterdir()) == []
-    monkeypatch.setattr(spool, "KEPT_BYTES", 0)
-    one.add(0, "rows", decoded("o", 0, [(n, str(n), {"id": n}) for n in range(50, 60)]).rows)
-    assert len(list(one.folder.iterdir())) == 1
-    waiting = one.waiting("rows")
-    assert waiting.sorted
-    assert waiting.tables[0]["id"].to_pylist() == list(range(60))
-    one.close()
-    one.close()
-    assert spool._memory._bytes == before
-
-
 def test_spool_of_a_dead_run_is_removed_and_that_of_a_living_one_is_not(tmp_path):
     spool = tmp_path / "spool"
     spool.mkdir()
@@ -900,7 +873,7 @@ def test_spools_of_dead_runs_of_other_ingestions_are_removed_but_not_those_of_an
 
 def test_a_killed_process_leaves_a_spool_that_any_other_run_removes(tmp_path):
     code = (
-        "import os, sys, pyarrow as pa; from lakesql.ingest import spool; spool.KEPT_BYTES = 0; s = spool.Spool('a', sys.argv[1]);"
+        "import os, sys, pyarrow as pa; from lakesql.ingest.spool import Spool; s = Spool('a', sys.argv[1]);"
         "s.add(0, 'rows', pa.table({'_topic': ['t'], '_partition': pa.array([0], pa.int32()), '_offset': [1]}));"
         "os.kill(os.getpid(), 9)"
     )
