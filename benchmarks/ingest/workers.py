@@ -44,9 +44,9 @@ def ranges_of(brokers: str, topic: str) -> list[Any]:
 
 
 def worker(work: str, brokers: str, ranges: Sequence[Any], workers: int, spool: Any) -> int:
-    """Read these ranges, in this thread and the one that fetches for it; how many records there were."""
+    """Read these ranges in this thread; how many records there were."""
     from lakesql.ingest.decode import decoder_factory
-    from lakesql.ingest.fetching import Fetching
+    from lakesql.ingest.fetching import groups
     from lakesql.ingest.kafka import open_client
     from lakesql.ingest.model import Format
     from lakesql.ingest.tally import joined
@@ -56,9 +56,9 @@ def worker(work: str, brokers: str, ranges: Sequence[Any], workers: int, spool: 
     with (
         closing(open_client({"bootstrap.servers": brokers}, readers=workers)) as client,
         closing(make()) as decoder,
-        Fetching(lambda: client.read(ranges, "fail", 30.0), stop, "0") as fetching,
+        closing(groups(client.read(ranges, "fail", 30.0), stop)) as grouped,
     ):
-        for group in fetching.groups():
+        for group in grouped:
             batch = joined([one.batch for one in group])
             rows += batch.num_rows
             if work == "decode" and batch.num_rows:

@@ -80,10 +80,20 @@ def new_filter(
     fpp: float = FPP,
     max_entries: int = MAX_ENTRIES,
     type_code: str = DYNAMIC,
+    expected: int = 0,
 ) -> BloomFilter:
-    """A filter of the keys (strings, none null), sized for `entries` keys at false-positive rate `fpp`."""
+    """A filter of the keys (strings, none null), sized for `entries` keys at false-positive rate `fpp`.
+
+    expected  so many keys come in all. A dynamic filter that stops growing before gets as many hash functions as are best
+              for a row that is that full: of 500,000 keys in two rows for 60,000 it takes 1 % of foreign keys for its own
+              with 7 functions, 33 % with the usual 30. Who reads a filter finds their number in it.
+    """
     bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
     hashes = math.ceil(math.log(2) * bits / entries)
+    if type_code == DYNAMIC:
+        crowd = expected / -(-max(max_entries, entries) // entries)
+        if crowd > entries:
+            hashes = max(1, min(hashes, round(math.log(2) * bits / crowd)))
     return BloomFilter(type_code, hashes, bits, entries, max_entries, 0, (np.zeros(bits, bool),)).add(keys)
 
 
@@ -245,6 +255,7 @@ def _hash_all(f: BloomFilter, words: list[U32s], tail: U32s | None, size: int, o
     """Murmur with each result as the next seed, starting at 0; the remainder of its absolute value is the position."""
     bits = np.uint32(f.bits)
     h = np.zeros(out.shape[1], np.uint32)
+    t, row = np.empty_like(h), np.empty_like(h)
     for i in range(f.hashes):
         h ^= np.uint32(size)
         for w in words:
@@ -253,8 +264,12 @@ def _hash_all(f: BloomFilter, words: list[U32s], tail: U32s | None, size: int, o
         if tail is not None:
             h ^= tail
             h *= _M
-        h ^= h >> np.uint32(13)
+        np.right_shift(h, np.uint32(13), out=t)
+        h ^= t
         h *= _M
-        h ^= h >> np.uint32(15)
-        absolute = np.abs(h.view(np.int32)).view(np.uint32)
-        np.subtract(absolute, absolute // bits * bits, out=out[i])
+        np.right_shift(h, np.uint32(15), out=t)
+        h ^= t
+        np.abs(h.view(np.int32), out=t.view(np.int32))
+        np.floor_divide(t, bits, out=row)
+        row *= bits
+        np.subtract(t, row, out=out[i])

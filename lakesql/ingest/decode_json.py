@@ -25,7 +25,9 @@ import pyarrow.compute as pc
 
 from lakesql.errors import JobError, LastingError
 from lakesql.format.words import Mask
+from lakesql.ingest import json_layout
 from lakesql.ingest.decoded import Bad, Part, Rows, finer, one_array, refuse_reserved
+from lakesql.ingest.json_layout import Alike
 from lakesql.ingest.json_types import (
     Column,
     Place,
@@ -114,6 +116,7 @@ class _Query:
     why: str
     plain: tuple[Place, ...]
     deep: tuple[Place, ...]
+    alike: Alike | None = None  # documents that look alike need no query
 
 
 class JsonValues:
@@ -172,6 +175,24 @@ class JsonValues:
             for row, text in zip(rows.tolist(), texts.to_pylist(), strict=True):
                 bad.add(row, "decode", _no_object(text))
             return Part(total, pa.table({}), np.empty(0, np.int64), bad)
+        alike = query.alike.decode(texts) if query.alike is not None and query.alike.tried else None
+        if alike is None:
+            columns, good = self._asked(query, texts, rows, bad)
+            return Part(total, columns, rows[good], bad)
+        columns, taken = alike
+        if len(taken) == len(rows):
+            return Part(total, columns, rows, bad)
+        left = np.ones(len(rows), np.bool_)
+        left[taken] = False
+        others = np.flatnonzero(left)
+        more, good = self._asked(query, texts.take(pa.array(others)), rows[others], bad)
+        place = np.concatenate([taken, others[good]])
+        order = np.argsort(place, kind="stable")
+        columns = pa.concat_tables([columns, more.cast(columns.schema)]).take(pa.array(order))
+        return Part(total, columns, rows[place[order]], bad)
+
+    def _asked(self, query: _Query, texts: pa.Array, rows: Rows, bad: Bad) -> tuple[pa.Table, Rows]:
+        """The columns of the good documents among these, and which these are. `rows`: what records they are, for `bad`."""
         table = self._run(query.main, texts)
         assert table.num_rows == len(rows)
         columns = table.select(list(range(len(query.names)))).rename_columns(list(query.names))
@@ -180,8 +201,8 @@ class JsonValues:
         good = (first < 0) & ~deep
         if not good.all():
             self._explain(query, texts, rows, first, deep, bad)
-            columns, rows = columns.filter(pa.array(good)), rows[good]
-        return Part(total, columns, rows, bad)
+            columns = columns.filter(pa.array(good))
+        return columns, np.flatnonzero(good)
 
     def _unframed(self, values: pa.Array, headers: pa.Array | None, bad: Bad) -> tuple[pa.Array, np.ndarray]:
         """The documents as text and which records they are; what is no text behind its frame is bad."""
@@ -331,7 +352,8 @@ class JsonValues:
         listed = ", ".join(w for _, w in conditions)
         shown = ", ".join(f"CAST(json_extract(j, {text_literal(p.path)}) AS VARCHAR)" for p, _ in conditions)
         why = f"SELECT list_position([{listed}], true) AS first, [{shown}] AS shown FROM ({inner})"
-        return _Query(tuple(names), main, why, plain, tuple(p for p, _ in conditions))
+        alike = Alike(columns) if json_layout.plain(columns) and not (self._rest or self._unwrap) else None
+        return _Query(tuple(names), main, why, plain, tuple(p for p, _ in conditions), alike)
 
     @staticmethod
     def _top(plain: Sequence[Place], columns: Sequence[Column]) -> list[tuple[Place, Column]]:

@@ -38,6 +38,7 @@ _SOURCE = (
     "_offset AS _hoodie_kafka_source_offset, _partition AS _hoodie_kafka_source_partition, "
     "epoch_ms(_timestamp) AS _hoodie_kafka_source_timestamp, TRY(decode(_key)) AS _hoodie_kafka_source_key"
 )
+_ALL = "SELECT * FROM __lakesql_rows"
 
 
 def appends_offsets(options: Mapping[str, str]) -> bool:
@@ -68,6 +69,7 @@ class Batch:
         self.rows, self.deletes = rows, deletes
         self.voided = 0  # rows that a later tombstone of their key voids
         self.unkeyed: pa.Table | None = None  # rows without a record key, as records of the quarantine
+        self.as_they_are: pa.Table | None = None  # the rows of the last `rows_sql`, where they are those of the spool
         self.columns = relation.register(con, self.path, "__lakesql_rows", rows)
         self.tomb_columns = relation.register(con, self.path, "__lakesql_tombs", deletes)
 
@@ -94,8 +96,8 @@ class Batch:
 
     def rows_sql(self, table: TableState, operation: str, notes: list[str]) -> tuple[str, TableState]:
         """The rows of this batch for a table as it is now, and the table with the columns that they add."""
-        self.voided, self.unkeyed = 0, None
-        live = "SELECT * FROM __lakesql_rows"
+        self.voided, self.unkeyed, self.as_they_are = 0, None, None
+        live = _ALL
         first = last = None
         if self.deletes.rows:
             why = tombstones.meaningless(table, operation, self.options.get(ENVELOPE, "").lower())
@@ -111,7 +113,11 @@ class Batch:
             self.con.register("__lakesql_none", table.schema.empty_table())
             rows = "SELECT * FROM __lakesql_none"
         else:
-            self._kafka(self._keyed(live, table, notes))
+            kept = self._keyed(live, table, notes)
+            self._kafka(kept)
+            if kept == _ALL and self.rows.sorted and len(self.rows.tables) == 1 and not (self.select or first or last):
+                mine = [name for name in self.rows.tables[0].column_names if name not in _KAFKA_TYPES]
+                self.as_they_are = self.rows.tables[0].select(mine)
             schema = self._schema()
             rows = self._selected()
             if gone := [f.name for f in schema if pa.types.is_null(f.type) and f.name not in table.schema.names]:

@@ -248,6 +248,7 @@ class HudiLoad:
                 guard=guard,
                 even_empty=not self._replays,
                 clock=sink.clock,
+                rows=batch.as_they_are,
             )
 
         limits = parse_settings(sink.options)

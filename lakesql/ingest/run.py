@@ -9,8 +9,8 @@ job is wrong, brokers or a target cannot be reached before anything is read, Ctr
 commits of the run is stored; a signal ends it within two seconds, whatever its threads wait for. What fails later is in
 the report: `report.failures`, `report.exit_code`.
 
-Tasks are threads, not processes: two processes that read and decode half of a million small JSON records each need twice the
-CPU and three times the time of two threads, for their start (benchmarks/ingest/workers.py, docs/ingest/README.md).
+Tasks are threads, not processes: two processes that read and decode half of a million small JSON records each need 1.6 times
+the CPU and 1.2 times the time of two threads, for their start (benchmarks/ingest/workers.py, docs/ingest/README.md).
 """
 
 import threading

@@ -24,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 
 from lakesql.errors import LastingError
@@ -35,6 +34,8 @@ _PREFIX = "lakesql-spool-"
 _LOCK = ".lock"
 _RUN_ROWS = 200
 """Batches whose runs of one partition are shorter than this on average are not cut."""
+_LONG_RUN_ROWS = 2000
+"""Batches whose runs are longer than this before sorting are cut as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Spool:
 
     def add(self, group: int, kind: str, table: pa.Table) -> None:
         """Keep a batch with the columns _topic, _partition and _offset. One thread at a time per group."""
-        table = _plain(table)
+        topics, table = table["_topic"], _plain(table)
         with self._guard:
             held = self._kinds.setdefault(kind, _Kind())
             held.schemas.setdefault(table.schema, len(held.schemas))
@@ -110,7 +111,7 @@ class Spool:
         number, file = self._file(kind, table.schema)
         found = []
         try:
-            for piece, mixed in _pieces(table):
+            for piece, mixed in _pieces(table, topics):
                 for batch in piece.combine_chunks().to_batches():
                     found.append(_described(batch, mixed, group, number, file.batches))
                     assert file.writer is not None
@@ -229,24 +230,33 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
-def _pieces(table: pa.Table) -> list[tuple[pa.Table, bool]]:
-    """(rows in the order of their offsets, whether they are of several partitions)."""
+def _pieces(table: pa.Table, topics: pa.ChunkedArray) -> list[tuple[pa.Table, bool]]:
+    """(rows in the order of their offsets, whether they are of several partitions). `topics`: perhaps with a dictionary."""
     partition, offset = table["_partition"].to_numpy(), table["_offset"].to_numpy()
-    topics = table["_topic"].combine_chunks()
-    one_topic = pc.count_distinct(topics).as_py() == 1
-    if one_topic and (partition == partition[0]).all():
-        if (offset[1:] > offset[:-1]).all():
-            return [(table, False)]
-        return [(table.take(np.argsort(offset, kind="stable")), False)]
-    codes = topics.dictionary_encode()
-    rank = np.argsort(np.argsort(np.array(codes.dictionary.to_pylist())))[codes.indices.to_numpy()]
+    names, codes = _coded(topics)
+    edge = (partition[1:] != partition[:-1]) | (codes[1:] != codes[:-1])
+    edges = np.flatnonzero(edge) + 1
+    if (edge | (offset[1:] > offset[:-1])).all() and len(edges) * _LONG_RUN_ROWS <= len(offset):
+        return _cut(table, edges)  # as they came, which costs no copy
+    rank = np.argsort(np.argsort(np.array(names)))[codes]
     order = np.lexsort((offset, partition, rank))
     table = table.take(order)
     partition, rank = partition[order], rank[order]
     edges = np.flatnonzero((partition[1:] != partition[:-1]) | (rank[1:] != rank[:-1])) + 1
     if len(edges) * _RUN_ROWS > len(order):
         return [(table, True)]
-    bounds = [0, *edges.tolist(), len(order)]
+    return _cut(table, edges)
+
+
+def _coded(topics: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
+    """The topics that there are, and the number of that of each row."""
+    whole = topics.dictionary_encode().unify_dictionaries()  # to encode what is encoded costs nothing
+    codes = [chunk.indices.to_numpy() for chunk in whole.chunks]
+    return whole.chunk(0).dictionary.to_pylist(), np.concatenate(codes) if len(codes) > 1 else codes[0]
+
+
+def _cut(table: pa.Table, edges: np.ndarray) -> list[tuple[pa.Table, bool]]:
+    bounds = [0, *edges.tolist(), table.num_rows]
     return [(table.slice(a, b - a), False) for a, b in pairwise(bounds)]
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 import duckdb
+import pyarrow as pa
 
 from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
@@ -104,6 +105,7 @@ def write(
     even_empty: bool = False,
     clock: Clock = system_clock,
     ids: Callable[[], str] = new_file_id,
+    rows: pa.Table | None = None,
 ) -> WriteResult:
     """Write the rows that `rows_sql` gives on `con`.
 
@@ -119,7 +121,8 @@ def write(
     `guard` is called at every attempt with the table as it is now, under its lock, before anything is written, and may
     raise. With `even_empty` rows that change nothing make a commit too, one without files.
     `observe` is told what becomes of the rows, which must be numbered, before anything is written.
-    `clock` gives epoch milliseconds, `ids` UUIDs for new file groups.
+    `clock` gives epoch milliseconds, `ids` UUIDs for new file groups. `rows`: what `rows_sql` gives, row by row in this order,
+    where the caller has it in memory; its columns that have name and type of one of the table are taken for it.
 
     Raises TableError (rows and table do not fit), Unsupported, CommitConflict (nothing happened, a retry is safe) and
     CommitUnknown (look at the timeline).
@@ -141,6 +144,7 @@ def write(
         even_empty=even_empty,
         clock=clock,
         ids=ids,
+        rows=rows,
     )
     config = parse_settings({**of_table(state), **(settings or {})})
     gone: list[str] = []
@@ -183,6 +187,7 @@ def _write_once(
     even_empty: bool,
     clock: Clock,
     ids: Callable[[], str],
+    rows: pa.Table | None,
 ) -> WriteResult:
     """One attempt of `write`."""
     started, requests = time.perf_counter(), state.storage.requests.total()
@@ -194,7 +199,7 @@ def _write_once(
     try:
         with interrupts(), own_settings(con, rows_sql) as given:
             rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
-            batch = materialise(con, state, given, rules, settings)
+            batch = materialise(con, state, given, rules, settings, rows if given == rows_sql else None)
             with locked(state.storage, config.lock_wait_ms / 1000):
                 now, zone, notes = _fresh(state, config, clock)
                 extra = {**extra, **((guard and guard(now)) or {})}
@@ -430,8 +435,9 @@ def _write_files(road: _Road, planned: _Planned, txn: Transaction) -> list[Write
         give_back(road.con, [t.slice_no for t in targets if t.kind == APPEND and t.slice_no is not None])
     by_key = road.settings.bulk_insert_sorts and road.verb.operation == "BULK_INSERT"
     names, ords = now.schema.names, ordering_columns(plan)
+    held, hashed = road.batch.held, road.rules.combine
     with rows_of(
-        road.con, names, ords, targets, tagged.looked_up, txn.instant, by_key, tagged.resolved, road.rules.combine
+        road.con, names, ords, targets, tagged.looked_up, txn.instant, by_key, tagged.resolved, hashed, held
     ) as rows:
         return write_targets(road.con, work, targets, rows)
 

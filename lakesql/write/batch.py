@@ -25,8 +25,9 @@ from lakesql.table.merge import ALWAYS, Rule
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
 from lakesql.write.duplicates import refuse_look_alikes, unite_copies
+from lakesql.write.held import HELD_ROWS, drop, hold, own
 from lakesql.write.plan import BATCH, DELETE, INSERT, MARKED, NUMBER, UPSERT
-from lakesql.write.precombine import precombine
+from lakesql.write.precombine import all_differ, precombine
 
 _OPS = {"upsert": UPSERT, "insert": INSERT, "delete": DELETE}
 _KEY, _PARTITION, _OP = "_hoodie_record_key", "_hoodie_partition_path", "__op"
@@ -43,6 +44,7 @@ class Batch:
     partitions: tuple[str, ...]
     keys_computed: bool = False  # the record keys are made of the key columns, not given
     numbered: bool = False  # the rows came with numbers: `__lakesql_number` of the batch
+    held: pa.Table | None = None  # `__lakesql_batch` is a view of this table (`held`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,16 @@ class Rules:
         return bool(self.ordering) and self.merge.write.row != ALWAYS
 
 
-def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules, options: Mapping[str, str]) -> Batch:
-    """Fill `__lakesql_batch` from `rows_sql` and reduce it.
+def materialise(
+    con: Connection,
+    state: TableState,
+    rows_sql: str,
+    rules: Rules,
+    options: Mapping[str, str],
+    rows_given: pa.Table | None = None,
+) -> Batch:
+    """Fill `__lakesql_batch` from `rows_sql` and reduce it. `rows_given`: what `rows_sql` gives, in this order, where the
+    caller has it.
 
     TableError, naming column, example and table, for an unknown or missing column, a value that does not fit its
     column, a key, partition or ordering value that its cast would change, a missing record key, a NULL in a column that
@@ -75,9 +85,13 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
     given = _described(con, rows_sql)
     sources = _sources(state, given, rules)
     select = _select_sql(state, rows_sql, given, sources, rules, options)
-    con.execute(f"DROP TABLE IF EXISTS {BATCH}")
+    drop(con)
+    held = None
     try:
-        con.execute(f"CREATE TEMP TABLE {BATCH} AS {select}").fetchall()
+        if rows_given is not None and rows_given.num_rows <= HELD_ROWS and not rules.from_table and NUMBER not in given:
+            held = hold(con, state.schema, select, rows_given)
+        else:
+            con.execute(f"CREATE TEMP TABLE {BATCH} AS {select}").fetchall()
     except duckdb.Error as error:
         changed = refusal(error)
         if changed is not None:
@@ -94,9 +108,17 @@ def materialise(con: Connection, state: TableState, rows_sql: str, rules: Rules,
         refuse_look_alikes(con, state, rules.keys_everywhere)
     if rules.from_table:
         rows -= unite_copies(con, state, rules.keys_everywhere, NUMBER in given)
-    dropped = precombine(con, state, rules.merge, rules.ordering, rules.keys_everywhere) if rules.combine else 0
-    partitions = con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall()
-    return Batch(rows - dropped, dropped, tuple(p for (p,) in partitions), keys_computed, NUMBER in given)
+    dropped = 0
+    if rules.combine and not all_differ(con, held):
+        if held is not None:
+            own(con)
+            held = None
+        dropped = precombine(con, state, rules.merge, rules.ordering, rules.keys_everywhere)
+    return Batch(rows - dropped, dropped, _partitions(con), keys_computed, NUMBER in given, held)
+
+
+def _partitions(con: Connection) -> tuple[str, ...]:
+    return tuple(p for (p,) in con.execute(f"SELECT DISTINCT __lakesql_part FROM {BATCH} ORDER BY 1").fetchall())
 
 
 def _leave_moves_to_the_index(con: Connection) -> int:
@@ -282,10 +304,10 @@ def _check(con: Connection, state: TableState, rules: Rules) -> int:
         ("__lakesql_op = -1", "__op is none of upsert, insert, delete"),
         ("__lakesql_part IS NULL", "the partition path is NULL"),
     ]
-    # Taken apart for every row a path takes a third of a bulk load's time before it writes.
-    paths = f"(SELECT DISTINCT __lakesql_part FROM {BATCH})"
-    if con.execute(f"SELECT 1 FROM {paths} WHERE {_no_path_sql()} LIMIT 1").fetchall():
-        rules_broken.append((_no_path_sql(), no_path))
+    if any(_partitions(con)):  # each path is asked once, not each row
+        wrong_paths = f"SELECT 1 FROM (SELECT DISTINCT __lakesql_part FROM {BATCH}) WHERE {_no_path_sql()} LIMIT 1"
+        if con.execute(wrong_paths).fetchall():
+            rules_broken.append((_no_path_sql(), no_path))
     if not rules.partitions_only:
         fields = ", ".join(state.config.record_key_fields) or _KEY
         rules_broken.append((key_missing, f"the record key is NULL or empty (columns: {fields})"))

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import duckdb
 
 from lakesql.table.known_settings import INPUT_ORDER, differing, make_known, restored
-from lakesql.write.plan import BATCH, COPIES, FATE, GIVEN, RESOLVED
+from lakesql.write.held import drop
+from lakesql.write.plan import COPIES, FATE, GIVEN, RESOLVED
 
 
 @contextmanager
@@ -27,7 +28,8 @@ def own_settings(con: duckdb.DuckDBPyConnection, rows_sql: str) -> Iterator[str]
 def tidy(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Drop what a write made on the connection; a failure of that is not one of the write, but worth a sentence."""
     try:
-        for name in (GIVEN, BATCH, COPIES, FATE, RESOLVED):
+        drop(con)
+        for name in (GIVEN, COPIES, FATE, RESOLVED):
             con.execute(f"DROP TABLE IF EXISTS {name}")
     except duckdb.Error as error:
         return [f"Temporary tables of the write could not be dropped ({error}); they do no harm."]

@@ -30,7 +30,7 @@ from lakesql.storage import explained
 from lakesql.table.deltas import Batch, changes_of
 from lakesql.table.merge import COMMIT_TIME
 from lakesql.table.state import TableState
-from lakesql.write.basefile import BaseSpec, Edit, rewrite, write_new
+from lakesql.write.basefile import ROW_GROUP_ROWS, BaseSpec, Edit, rewrite, write_new
 from lakesql.write.conserve import require_records, require_rows, require_unique
 from lakesql.write.edits import StreamedEdit
 from lakesql.write.logfile import LogContent, Records, encode_groups, next_log_file
@@ -126,6 +126,13 @@ def write_targets(
 
 def _by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Iterator[tuple[int, pa.Table]]:
     """The rows in pieces of one target each, cut by the known numbers of rows."""
+    if rows.table is not None:
+        first = 0
+        for number, count in rows.sequence:
+            for at in range(0, count, ROW_GROUP_ROWS):
+                yield number, rows.table.slice(first + at, min(ROW_GROUP_ROWS, count - at))
+            first += count
+        return
     sequence = iter(rows.sequence)
     number, left = next(sequence)
     with con.sql(rows.sql).to_arrow_reader(BATCH_ROWS) as reader:

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.table.names import literal, quote
+from lakesql.write.held import HASH
 from lakesql.write.plan import BATCH, CREATE, FATE, IGNORED, INSERT, INSERTED, RESOLVED, UPSERT, Target
 
 # Names that no column of a table has (`create` reserves them).
@@ -26,10 +27,12 @@ _PLACES, _RANGES = "__lakesql_places", "__lakesql_ranges"
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The query, and (target, rows) in the order in which its rows come."""
+    """The query, and (target, rows) in the order in which its rows come. `table`: the rows themselves, where they are at
+    hand: ROW_KEY, ROW_HASH and the columns of the table."""
 
     sql: str
     sequence: tuple[tuple[int, int], ...]
+    table: pa.Table | None = None
 
 
 @contextmanager
@@ -43,12 +46,14 @@ def rows_of(
     by_key: bool = False,
     resolved: bool = False,
     hashed: bool = True,
+    held: pa.Table | None = None,
 ) -> Iterator[Stream]:
     """The stream for all targets; valid on `con` within the context. Generated keys (6.7) are made of `instant`.
 
     `by_key`: rows of new groups come sorted by record key within their partition; only where nothing was looked up.
     With `resolved` the rows in RESOLVED stand in for those of the batch. Not `hashed`: nobody compares keys. Rows that all
-    go to new groups have no other columns but key and hash before those of the table.
+    go to new groups have no other columns but key and hash before those of the table. `held`: the batch, where it is in
+    memory.
     """
     key = f"coalesce(b.__lakesql_key, {literal(instant + '_0_')} || {'b.__lakesql_place' if looked_up else 'b.rowid'})"
     given = f"{key} AS {ROW_KEY}, hash({key}) AS {ROW_HASH}, b.__lakesql_part AS {ROW_PART}"
@@ -66,6 +71,7 @@ def rows_of(
         yield Stream(
             sql + (f" ORDER BY {', '.join(order_by)}, b.rowid" if order_by else ""),
             tuple((n, targets[n].inserts) for n in order),
+            None if order_by or held is None else _as_they_are(held, columns, sum(t.inserts for t in targets)),
         )
         return
     places = [(t.slice_no, t.partition, n) for n, t in enumerate(targets) if t.slice_no is not None]
@@ -86,6 +92,14 @@ def rows_of(
     finally:
         con.unregister(_PLACES)
         con.unregister(_RANGES)
+
+
+def _as_they_are(held: pa.Table, columns: Sequence[str], rows: int) -> pa.Table | None:
+    """The rows of a batch in memory that are all written, in their order; None when that is not so."""
+    key = held["__lakesql_key"]
+    if held.num_rows != rows or key.null_count:
+        return None
+    return pa.table({ROW_KEY: key, ROW_HASH: held[HASH], **{c: held[c] for c in columns}})
 
 
 def batch_rows_sql(resolved: bool) -> str:

@@ -37,6 +37,7 @@ from lakesql.write.duplicates import (
     slices_with_copies,
 )
 from lakesql.write.found import Found
+from lakesql.write.held import own
 from lakesql.write.index import SIMPLE, Index
 from lakesql.write.moves import forget_foreign_tombstones, move_rows
 from lakesql.write.plan import BATCH, DELETED, FATE, IGNORED, INSERT, INSERTED, MARKED, MATCH, UPDATED, UPSERT, Changes
@@ -84,12 +85,14 @@ def tag_batch(
     `found`: where the keys were when the rows were made; used when that is the table as it is now.
     """
     if index.buckets and batch.rows:
+        batch = _owned(con, batch)
         number_buckets(con, index)
     if found is not None and (index.buckets or index.everywhere or found.state != plan.view.state):
         found = None
     numbers = _searched(con, plan, batch, index, found is not None) if look_up and batch.rows else []
     if not batch.rows or not (numbers or index.buckets):
         return _all_new(con, batch)
+    batch = _owned(con, batch)
     ords = ordering_columns(plan)
     con.execute(f"DROP TABLE IF EXISTS {FATE}")
     moved = 0
@@ -128,6 +131,14 @@ def tag_batch(
         resolved=not rules.merge.by_row,
         rewrites=rewrites,
     )
+
+
+def _owned(con: Connection, batch: Batch) -> Batch:
+    """The batch as a table, whose rows are found by place."""
+    if batch.held is None:
+        return batch
+    own(con)
+    return replace(batch, held=None)
 
 
 def _searched(con: Connection, plan: ReadPlan, batch: Batch, index: Index, found: bool) -> list[int]:

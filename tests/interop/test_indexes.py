@@ -65,6 +65,20 @@ def test_spark_finds_our_keys_by_its_index(spark: SparkHudi, index: str, type_: 
     assert tuples(spark.read(table.path)) == tuples(table.read()) == sorted(model.values(), key=repr)
 
 
+@pytest.mark.parametrize("spark", ["1.2.0", "0.15.0"], indirect=True)
+def test_spark_finds_our_keys_by_a_filter_that_got_too_full(spark: SparkHudi, new_table: NewTable) -> None:
+    """Such a filter has fewer hash functions than its settings say; whoever reads it finds their number in it."""
+    kind = Kind("cow", NATIVE_VERSION[spark.version])
+    table = new_table(kind)
+    full = {"hoodie.index.bloom.num_entries": "20", "hoodie.bloom.index.filter.dynamic.max.entries": "40"}
+    first = [(f"a{n}", "x", 1, 1) for n in range(300)]
+    table.upsert(rows(*first), **OPEN_GROUPS, **full)
+    changed = [(f"a{n}", "x", 2, 2) for n in range(0, 300, 7)] + [(f"b{n}", "x", 2, 2) for n in range(40)]
+    spark.write(table.path, rows(*changed), options_of(kind, INDEXES["bloom"] | full))
+    want = sorted({row[0]: row for row in [*first, *changed]}.values(), key=repr)
+    assert tuples(spark.read(table.path)) == tuples(table.read()) == want
+
+
 @pytest.mark.parametrize("type_", ["cow", "mor"])
 def test_spark_reads_our_commits_incrementally(spark120: SparkHudi, type_: str, new_table: NewTable) -> None:
     table = new_table(Kind(type_, 9))

@@ -72,6 +72,21 @@ def test_a_filter_from_a_footer_takes_further_keys() -> None:
     assert simple.to_text() == new_filter(keys(0, 9), 10, 0.01, type_code=SIMPLE).to_text()
 
 
+def test_a_filter_that_gets_too_full_has_fewer_functions_and_is_the_better_for_it() -> None:
+    most, foreign = keys(0, 3000), keys(3000, 6000)
+    usual, fitted = (new_filter(most, 300, 1e-6, 600, expected=n) for n in (0, 3000))
+    assert (usual.hashes, fitted.hashes) == (20, 4)
+    assert fitted.might_contain(most).all()
+    assert fitted.might_contain(foreign).mean() < 0.15 < 0.3 < usual.might_contain(foreign).mean()
+    again = from_text(fitted.to_text(), DYNAMIC, 600)
+    assert (again.might_contain(foreign) == fitted.might_contain(foreign)).all()
+    for roomy in (1, 300, 600):
+        assert (
+            new_filter(keys(0, 9), 300, 1e-6, 600, expected=roomy).to_text()
+            == new_filter(keys(0, 9), 300, 1e-6, 600).to_text()
+        )
+
+
 def test_the_default_filter_has_the_header_of_real_files() -> None:
     data = base64.b64decode(new_filter(keys(0, 3)).to_text())
     row = "ffffffff 0000001e 01 00277d3e"

@@ -207,6 +207,15 @@ def test_select_sees_the_columns_of_kafka_and_decides_what_is_stored(tmp_path):
     assert next_of(sink(path, given)) == {"o:0": 2, "o:1": 1}
 
 
+def test_a_column_that_is_called_like_one_of_kafka_does_not_get_its_values(tmp_path):
+    path = tmp_path / "t"
+    topics = {ONE: [record(1, 10), record(2, 20)]}
+    run(sink(path, job(path, select="SELECT id, v, 70::BIGINT AS _offset FROM kafka")), topics)
+    topics[ONE] += [record(3, 30)]
+    run(sink(path), topics)
+    assert rows_of(path, ("id", "v", "_offset")) == [(1, 10, 70), (2, 20, 70), (3, 30, None)]
+
+
 @pytest.mark.parametrize(
     ("select", "message"),
     [
