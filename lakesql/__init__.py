@@ -71,6 +71,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("lakesql")
+    elif name == "plot":
+        value = import_module("lakesql.plot")
     elif name in _LATER:
         value = getattr(import_module(_LATER[name]), name)
     else:

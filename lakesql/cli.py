@@ -27,7 +27,7 @@ from lakesql.sql.connection import Connection, connect
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "archive", "demo")
+_COMMANDS = ("run", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "archive", "plot", "demo")
 
 
 class Format(StrEnum):
@@ -420,6 +420,27 @@ def _calibrate() -> None:
         record = measure_machine(progress=lambda part: bar.update(task, completed=part))
     kept = calibration.save(record)
     typer.echo(f"Calibrated: {record.machine}; the prices are off by {record.error:.0%} in the median. Kept in {kept}")
+
+
+@app.command()
+def plot(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="timeline, files, amplification, advice, freshness or compaction.")
+    ],
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="Folder of a Hudi table; compaction works without one.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File ending in .svg, .png or .pdf; default: TABLE-KIND.svg here.")
+    ] = None,
+    reads_per_write: Annotated[
+        float | None, typer.Option("--reads-per-write", min=0, help="For advice: snapshot reads per commit.")
+    ] = None,
+) -> None:
+    """Draw what a table is like into a file, and say what the picture shows."""
+    from lakesql.plot.command import draw
+
+    typer.echo(draw(kind, path, out, reads_per_write))
 
 
 @app.command()

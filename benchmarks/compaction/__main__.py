@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.compaction import real, speed
-from benchmarks.compaction.patterns import PATTERNS
 from benchmarks.compaction.report import Outcomes, curves_csv, failures, markdown, points_csv
-from benchmarks.compaction.strategies import ADAPTIVE, FIXED, adaptive
-from benchmarks.compaction.world import COMMIT_S, MB, RECORD_BYTES, simulate
 from lakesql.services.adaptive_model import Costs
+from lakesql.simulation.patterns import PATTERNS
+from lakesql.simulation.strategies import ADAPTIVE, FIXED, adaptive
+from lakesql.simulation.world import COMMIT_S, MB, RECORD_BYTES, simulate
 
 REPORT = Path(__file__).parents[1] / "report"
 COMMITS, GROUPS, BASE_MB, RECORDS = 200, 36, 32, 30_000

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.compaction.world import Outcome
+from lakesql.simulation.world import Outcome
 
 
 def what_counts(one: Outcome) -> tuple[float, float, float]:

@@ -21,13 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 import lakesql
-from benchmarks.compaction.patterns import PATTERNS
-from benchmarks.compaction.strategies import adaptive, hudi
-from benchmarks.compaction.world import COMMIT_S, MB, Choose, World
 from lakesql.services.adaptive_model import Costs, Target
 from lakesql.services.adaptive_settings import PREFIX, READ_AMPLIFICATION
 from lakesql.services.compaction import compact
 from lakesql.services.compaction_plan import ADAPTIVE, STRATEGY
+from lakesql.simulation.patterns import PATTERNS
+from lakesql.simulation.strategies import adaptive, hudi
+from lakesql.simulation.world import COMMIT_S, MB, Choose, World
 from lakesql.table import deltas, read
 from lakesql.table.state import load
 from lakesql.write import write

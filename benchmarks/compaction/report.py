@@ -5,8 +5,8 @@ import io
 from collections.abc import Iterable, Mapping
 
 from benchmarks.compaction.pareto import bytes_at, dominated, reading, staleness
-from benchmarks.compaction.strategies import ADAPTIVE, FIXED
-from benchmarks.compaction.world import COMMIT_S, MB, STEPS, Outcome
+from lakesql.simulation.strategies import ADAPTIVE, FIXED
+from lakesql.simulation.world import COMMIT_S, MB, STEPS, Outcome
 
 Outcomes = Mapping[str, Outcome]
 

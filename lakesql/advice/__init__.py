@@ -17,14 +17,14 @@ import duckdb
 
 from lakesql.advice import calibration
 from lakesql.advice.calibration import Calibration
-from lakesql.advice.costs import Row
+from lakesql.advice.costs import Row, Workload
 from lakesql.advice.facts import CHANGES_MIN, Facts, row_of, table_facts
 from lakesql.advice.measure import measure as measure_table
 from lakesql.advice.report import ADVICE_SCHEMA, Advice, Topic, advice_of
 from lakesql.errors import SQLError
 from lakesql.table.state import TableState
 
-__all__ = ["ADVICE_SCHEMA", "CHANGES_MIN", "Advice", "Topic", "advise", "reads_of"]
+__all__ = ["ADVICE_SCHEMA", "CHANGES_MIN", "Advice", "Topic", "advise", "reads_of", "workload_of"]
 
 
 def advise(
@@ -44,11 +44,8 @@ def advise(
     reads = reads_of(state.path, reads_per_write)
     found = table_facts(state)
     record = prices if prices is not None else calibration.load()
-    row = _row(con, state, found, record)
-    if not found.enough or row is None:
-        return advice_of(state.path, found, None, record, reads)
-    load = found.workload(row)
-    if not measure:
+    load = workload_of(con, state, found, record)
+    if load is None or not measure:
         return advice_of(state.path, found, load, record, reads)
     measured = measure_table(con, state, load, record.prices)
     return advice_of(state.path, found, replace(load, own=measured.own), record, reads, measured)
@@ -65,6 +62,14 @@ def reads_of(where: str, value: object) -> float | None:
     if not 0 <= number < math.inf:
         raise SQLError(f"{where}: reads_per_write {value!r}: give a number of 0 or more, for example 0.5 or 20.")
     return number
+
+
+def workload_of(
+    con: duckdb.DuckDBPyConnection, state: TableState, found: Facts, record: Calibration
+) -> Workload | None:
+    """What the table's commits do, for the formula; None when they are too few to say."""
+    row = _row(con, state, found, record)
+    return found.workload(row) if found.enough and row is not None else None
 
 
 def _row(con: duckdb.DuckDBPyConnection, state: TableState, found: Facts, record: Calibration) -> Row | None:

@@ -8,9 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.compaction.patterns import PATTERNS
-from benchmarks.compaction.strategies import adaptive
-from benchmarks.compaction.world import simulate
 from lakesql.services.adaptive import allowed_seconds, decide, score
 from lakesql.services.adaptive_limits import needed_share, shortfall
 from lakesql.services.adaptive_model import (
@@ -24,6 +21,9 @@ from lakesql.services.adaptive_model import (
     weighted_rate,
 )
 from lakesql.services.adaptive_words import decision_text
+from lakesql.simulation.patterns import PATTERNS
+from lakesql.simulation.strategies import adaptive
+from lakesql.simulation.world import simulate
 
 MB = 1 << 20
 COSTS = Costs(round_s=0.0, group_s=0.0, base_byte_s=1 / (10 * MB), log_byte_s=1 / (10 * MB))

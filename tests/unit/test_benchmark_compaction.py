@@ -8,11 +8,11 @@ import pytest
 from benchmarks.compaction import real, speed
 from benchmarks.compaction.__main__ import simulated
 from benchmarks.compaction.pareto import bytes_at, dominated, dominates, reading
-from benchmarks.compaction.patterns import PARTITIONS, PATTERNS, partition_of
 from benchmarks.compaction.report import curves_csv, failures, markdown, points_csv
-from benchmarks.compaction.strategies import ADAPTIVE, FIXED, hudi
-from benchmarks.compaction.world import COMMIT_S, MB, Outcome, World, simulate
 from lakesql.services.adaptive_model import Costs, amplification
+from lakesql.simulation.patterns import PARTITIONS, PATTERNS, partition_of
+from lakesql.simulation.strategies import ADAPTIVE, FIXED, hudi
+from lakesql.simulation.world import COMMIT_S, MB, Outcome, World, simulate
 
 OUTCOME = Outcome(100, 0.1, 1.2, 1.3, 1.4, 60.0, 90.0, 120.0)
 

@@ -1,12 +1,13 @@
 """The strategies that the simulation compares: Hudi's by `compaction_plan`, ours by `adaptive`. No decision is made here."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from benchmarks.compaction.world import MB, Choose, World
 from lakesql.services import compaction_plan
 from lakesql.services.adaptive import decide
 from lakesql.services.adaptive_model import Target
+from lakesql.simulation.world import MB, Choose, World
 
 FULL_FILE = 120 * MB
 
@@ -59,3 +60,30 @@ ADAPTIVE: Mapping[str, Target] = {
         for a, m in ((1.1, 12), (1.2, 25), (1.4, 25))
     },
 }
+
+NEVER = "never"
+
+
+def never(world: World) -> Sequence[int]:  # noqa: ARG001
+    """No compaction at all."""
+    return ()
+
+
+def named(name: str) -> Choose:
+    """A strategy by its name: as above, with any number in it. ValueError for other names."""
+    if name == NEVER:
+        return never
+    if found := re.fullmatch(r"every (\d+) commits", name):
+        return hudi(**{_COMMITS: found[1]})
+    if found := re.fullmatch(r"every (\d+) min", name):
+        return hudi(**{_TRIGGER: "TIME_ELAPSED", _SECONDS: str(60 * int(found[1]))})
+    if found := re.fullmatch(r"logs of (\d+) MB", name):
+        return hudi(**{_COMMITS: "1", _LOG_SIZE: str(int(found[1]) * MB)})
+    if found := re.fullmatch(r"adaptive(?:, reads (\d+(?:\.\d+)?))?(?:, (\d+) min)?", name):
+        reads = None if found[1] is None else float(found[1])
+        if reads is None or reads > 1:
+            return adaptive(Target(reads, None if found[2] is None else 60.0 * int(found[2])))
+    raise ValueError(
+        f"{name!r} is no strategy; there are 'never', 'every 5 commits', 'every 20 min', 'logs of 4 MB', "
+        "'adaptive, reads 1.2' (more than 1), 'adaptive, 12 min' and 'adaptive, reads 1.2, 12 min', with any number"
+    )

@@ -1,21 +1,22 @@
 """A simulated table: file slices of the real kind, a clock, one compactor, and what readers see meanwhile.
 
-Commits come every COMMIT_S seconds and bring log bytes by a pattern. After each, when the compactor is idle, the strategy
+Commits come at even steps (COMMIT_S seconds) and bring log bytes by a pattern. After each, when the compactor is idle, the strategy
 chooses; what it chooses takes the seconds that the cost model of `lakesql.services.adaptive` says, and logs that come
 meanwhile stay on top of the new base files. Base files keep their size: updates of rows that are there.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 
 import numpy as np
 
-from benchmarks.compaction.patterns import partition_of
 from lakesql.format.files import BaseFile, FileSlice, LogFile
 from lakesql.format.timeline import COMPLETED, Instant, Timeline, new_instant_time
 from lakesql.services.adaptive_facts import MEMORY_S
 from lakesql.services.adaptive_model import Costs, Facts, Group, Run, measured_factor
+from lakesql.simulation.patterns import partition_of
 
 COMMIT_S = 60.0
 STEPS = 5
@@ -38,6 +39,10 @@ class Outcome:
     stale_max: float
     reads: tuple[float, ...] = field(repr=False, default=())
     """Read amplification at every step."""
+    stale: tuple[float, ...] = field(repr=False, default=())
+    """Seconds that the read-optimized view is behind, at every step."""
+    written: tuple[int, ...] = field(repr=False, default=())
+    """Bytes rewritten up to every step."""
 
 
 Choose = Callable[["World"], Sequence[int]]
@@ -58,6 +63,7 @@ class World:
         self.now = 0.0
         self.instants: list[Instant] = []
         self.runs: list[tuple[float, float, int, int, int]] = []
+        """When a compaction ended, how long it took, groups, bytes of base files and of logs."""
         self._busy: tuple[float, float, Sequence[int], list[list[tuple[float, int]]]] | None = None
         self._weighted = np.zeros(groups)
         self._touched = np.zeros(groups)
@@ -91,7 +97,7 @@ class World:
 
     def advance(self, to: float) -> None:
         """Let time pass; a compaction that ends meanwhile is complete."""
-        decay = np.exp(-(to - self.now) / MEMORY_S)
+        decay = math.exp(-(to - self.now) / MEMORY_S)
         self._weighted *= decay
         self._touched *= decay
         self.now = to
@@ -126,8 +132,8 @@ class World:
 
     def group(self, number: int) -> Group:
         logs = self.logs[number]
-        span = max(self.now, COMMIT_S)
-        norm = MEMORY_S * -np.expm1(-span / MEMORY_S)
+        span = max(self.now, self.period_s)
+        norm = MEMORY_S * -math.expm1(-span / MEMORY_S)
         return Group(
             key=(f"p{partition_of(number, self.groups):02}", f"g{number:03}"),
             base_bytes=int(self.base[number]),
@@ -139,7 +145,7 @@ class World:
         )
 
     def facts(self) -> Facts:
-        runs = tuple(Run(self.now - ended, *rest) for ended, *rest in self.runs)
+        runs = tuple(Run(self.now - ended, took, n, base, logs) for ended, took, n, base, logs in self.runs)
         costs = Costs(log_read=self.costs.log_read)
         return Facts(
             groups=tuple(self.group(g) for g in range(self.groups)),
@@ -173,23 +179,30 @@ class World:
 
 
 def simulate(records: np.ndarray, base_bytes: int, choose: Choose, costs: Costs) -> Outcome:
-    """Replay a pattern against a strategy."""
-    sizes = np.random.default_rng(1).uniform(0.7, 1.3, records.shape[1])
-    world = World((sizes * base_bytes).astype(np.int64), costs)
+    """Replay a pattern against a strategy: base files of about `base_bytes`, a commit per COMMIT_S."""
+    base: np.ndarray = np.random.default_rng(1).uniform(0.7, 1.3, records.shape[1]) * base_bytes
+    return replay(records * RECORD_BYTES, base.astype(np.int64), choose, costs)
+
+
+def replay(
+    log_bytes: np.ndarray, base: np.ndarray, choose: Choose, costs: Costs, commit_s: float = COMMIT_S
+) -> Outcome:
+    """What a strategy costs with log_bytes[commit, group] coming to base files of these sizes, a commit per `commit_s`."""
+    world = World(base, costs, commit_s)
     seen = []
     busy = 0.0
-    for row in records:
-        world.commit(row * RECORD_BYTES)
+    for row in log_bytes:
+        world.commit(row)
         if world.idle:
             chosen = choose(world)
             if chosen:
                 world.start(chosen)
         began = world.now
         for step in range(1, STEPS + 1):
-            seen.append(world.seen())
-            busy += 0 if world.idle else COMMIT_S / STEPS
-            world.advance(began + step * COMMIT_S / STEPS)
-    reads, stale = np.array(seen).T
+            seen.append((*world.seen(), world.rewritten))
+            busy += 0 if world.idle else commit_s / STEPS
+            world.advance(began + step * commit_s / STEPS)
+    reads, stale, written = np.array(seen).T
     return Outcome(
         rewritten=world.rewritten,
         compactor_share=busy / world.now,
@@ -200,4 +213,6 @@ def simulate(records: np.ndarray, base_bytes: int, choose: Choose, costs: Costs)
         stale_p95=float(np.quantile(stale, 0.95)),
         stale_max=float(stale.max()),
         reads=tuple(float(r) for r in reads),
+        stale=tuple(float(s) for s in stale),
+        written=tuple(int(w) for w in written),
     )
