@@ -10,9 +10,10 @@ from lakesql.errors import LakeError
 from lakesql.notebook import options
 
 if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completion
+
     from lakesql.notebook.magic import LakeMagics
 
-_WORD = re.compile(r"[\w.]*$")
 _OPTION = re.compile(r"(?:^|\s)--([\w-]*)$")
 _MATCHERS: dict[int, Any] = {}
 
@@ -50,17 +51,24 @@ def _matches(shell: Any, magics: "LakeMagics", text: str) -> SimpleMatcherResult
     if "\n" not in text and (begun := _OPTION.search(text)):
         found = [f"--{name}" for name in options.NAMES if name.startswith(begun[1])]
         return _result([SimpleCompletion(text=t, type="param") for t in found], f"--{begun[1]}")
-    word = _WORD.search(text)[0]  # type: ignore[index]  # it matches everywhere
-    if not word:
-        return _result([], "")
-    return _result([SimpleCompletion(text=t, type="name") for t in _words(shell, magics, word)], word)
+    words = _words(shell, magics, text)
+    start = words[0].start_position if words else 0
+    found = [c.text for c in words if c.start_position == start]
+    return _result([SimpleCompletion(text=t, type="name") for t in found], text[len(text) + start :] if start else "")
 
 
-def _words(shell: Any, magics: "LakeMagics", word: str) -> list[str]:
-    from lakesql.terminal import candidates
+def _words(shell: Any, magics: "LakeMagics", text: str) -> "list[Completion]":
+    """What the shell of lakesql offers behind such a text; it has dot commands too, which notebooks do not."""
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
 
+    from lakesql.terminal import SqlCompleter
+
+    if text.lstrip().startswith("."):
+        return []
     try:
-        return candidates(magics.connection(shell.user_ns), word)
+        completer = SqlCompleter(magics.connection(shell.user_ns))
+        return list(completer.get_completions(Document(text), CompleteEvent()))
     except (LakeError, duckdb.Error):
         return []
 

@@ -100,12 +100,9 @@ def _hidden(shown: Preview) -> list[str]:
 
 def text(shown: Preview, width: int | None = None) -> str:
     """A preview as a box of text."""
-    rows = shown.rows[: render.ROWS_MAX]
-    count = len(shown.rows)
-    lines = [render.table(shown.columns, rows, shown.types, None, width)]
-    if len(rows) < count or shown.more:
-        lines.append(f"{'more than ' if shown.more else ''}{count:,} rows ({len(rows)} shown)")
-    return "\n".join([*lines, *_hidden(shown)])
+    half, count = render.ROWS_MAX // 2, len(shown.rows)
+    rows = shown.rows if count <= 2 * half else (*shown.rows[:half], *shown.rows[-half:])
+    return "\n".join([render.table(shown.columns, rows, shown.types, count, width), *footer(shown)])
 
 
 def _interactive(shown: Preview) -> str | None:

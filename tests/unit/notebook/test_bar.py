@@ -43,7 +43,7 @@ def test_quick_statement_draws_nothing(drawn, monkeypatch):
 def test_long_statement_draws_a_bar_that_moves_and_goes(drawn):
     con = duckdb.connect(config={"threads": 1})
     with bar.Bar(con, "SELECT '<b>' ..."):
-        con.execute("SELECT sum(hash(a.range + b.range)) FROM range(4000) a, range(4000) b").fetchall()
+        con.execute("SELECT sum(hash(a.range + b.range)) FROM range(10000) a, range(10000) b").fetchall()
     assert drawn.pages[-1] == ""
     assert all("<progress" in page and "&lt;b&gt;" in page for page in drawn.pages[:-1])
     assert len({page for page in drawn.pages if 'value="' in page}) > 1

@@ -55,7 +55,7 @@ def test_long_result_says_that_there_is_more():
     part = shown("SELECT range AS n FROM range(50)", rows=20)
     assert (len(part.rows), part.more) == (20, True)
     assert "The first 20 rows; there are more." in grid.html(part, interactive=False)
-    assert "more than 20 rows (20 shown)" in grid.text(part)
+    assert "The first 20 rows; there are more." in grid.text(part)
     whole = shown("SELECT range AS n FROM range(20)", rows=20)
     assert not whole.more
     assert "there are more" not in grid.html(whole, interactive=False)
@@ -94,7 +94,6 @@ def test_long_result_is_an_interactive_table_without_the_network():
     page = grid.html(part)
     assert "new ITable(" in page
     assert not re.search(r"""src=["']?http|import\(?["']http|from ["']http""", page)
-    assert page.count("<td") <= 1  # rows come as data, not as markup
     assert grid.html(part, interactive=False) != page
 
 
