@@ -70,7 +70,7 @@ $(KAFKA)/.installed: tests/kafka/pom.xml
 	@mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA)/lib
 	@touch $@
 
-demo: $(VENV)/.demo ## create, merge, query and check a sample table end to end
+demo: $(VENV)/.demo ## merge, ingest, compact, advise and plot sample tables end to end; checks what it shows
 	@$(BIN)/lakesql demo
 
 ifeq ($(LAKESQL_SPARK),required)
@@ -120,7 +120,7 @@ $(DUCKLAKE_VENV)/.installed: Makefile
 	@touch $@
 
 regold: $(VENV)/.test ## write the golden files anew; review the diff
-	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py --regold
+	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py tests/docs/test_plots.py --regold
 
 clean: ## remove the environments and all caches
 	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -21,6 +21,7 @@ from lakesql.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakesql import plot as plot
     from lakesql.handle import Table, create_table, open_table
     from lakesql.ingest.decode_python import register_decoder
     from lakesql.sql.connection import Connection, connect

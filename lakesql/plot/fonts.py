@@ -31,7 +31,7 @@ def measurable(text: str) -> str:
     if text.isascii():
         return text
     known = _characters(FAMILY)
-    return "".join(c if ord(c) in known else "W" for c in text)
+    return "".join(c if ord(c) in known else _UNKNOWN for c in text)
 
 
 def replace_unknown(drawing: Drawing) -> None:

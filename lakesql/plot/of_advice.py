@@ -14,7 +14,7 @@ from lakesql.advice import CHANGES_MIN, advise, calibration, costs, reads_of, wo
 from lakesql.advice.facts import table_facts
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import logarithmic
-from lakesql.plot.words import number_text, percent_text, seconds_text
+from lakesql.plot.words import number_text, percent_text, seconds_text, titled
 from lakesql.table.state import TableState
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _SCHEMA = pa.schema(
 def advice_figure(con: duckdb.DuckDBPyConnection, state: TableState, reads_per_write: float | None) -> Figure:
     """Seconds per commit cycle of both types; without enough history only what is missing."""
     reads = reads_of(state.path, reads_per_write)
-    title = f"{state.name}: Copy-on-Write or Merge-on-Read"
+    title = titled(state.name, "Copy-on-Write or Merge-on-Read")
     data = advice_data(con, state, reads)
     advice = advise(con, state, reads)
     alt = advice.sentence if data.num_rows else f"{advice.sentence} Curves need {CHANGES_MIN} such commits."

@@ -14,7 +14,7 @@ from lakesql.advice.facts import table_facts
 from lakesql.plot.figure import Figure
 from lakesql.plot.replay import After, replayed
 from lakesql.plot.ticks import counted, linear
-from lakesql.plot.words import many, number_text
+from lakesql.plot.words import many, number_text, shortened, titled
 from lakesql.table.state import TableState
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _SCHEMA = pa.schema(
 def amplification_figure(state: TableState) -> Figure:
     """Both over the number of the commit."""
     data = amplification_data(state)
-    title, alt = f"{state.name}: amplification", _alt(state, data)
+    title, alt = titled(state.name, "amplification"), _alt(state, data)
     return Figure(title, alt, data, lambda: _page(title, alt, data))
 
 
@@ -49,16 +49,26 @@ def amplification_data(state: TableState) -> pa.Table:
     facts = table_facts(state)
     changes = {c.instant: c for c in facts.changes}
     first = facts.changes[0].instant if facts.changes else None
+    after = replayed(state)
+    row_bytes = facts.base_row_bytes or _row_bytes(state, after)
     written = changed = 0.0
     rows = []
-    for number, one in enumerate(replayed(state), 1):
+    for number, one in enumerate(after, 1):
         change = changes.get(one.instant.requested)
-        own = change.changed_rows * facts.base_row_bytes if change and facts.base_row_bytes else None
+        own = change.changed_rows * row_bytes if change and row_bytes else None
         if change or (one.service and first is not None and one.instant.requested > first):
             written += change.bytes_written if change else one.bytes_written
         changed += own or 0.0
         rows.append(_row(number, one, own, written / changed if changed else None))
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def _row_bytes(state: TableState, after: list[After]) -> float | None:
+    """Of a row in the base files that these writes made; None when they made none."""
+    stats = [s for one in after for group in state.commit(one.instant).partition_stats.values() for s in group]
+    made = [(s.file_size_in_bytes or 0, s.num_writes or 0) for s in stats if ".log." not in (s.path or "")]
+    rows = sum(n for _, n in made)
+    return sum(size for size, _ in made) / rows if rows else None
 
 
 def _row(number: int, one: After, changed: float | None, amplification: float | None) -> dict[str, object]:
@@ -79,17 +89,17 @@ def _row(number: int, one: After, changed: float | None, amplification: float | 
 
 def _alt(state: TableState, data: pa.Table) -> str:
     if not data.num_rows:
-        return f"{state.name} has no completed write in its active timeline."
+        return f"{shortened(state.name)} has no completed write in its active timeline."
     write, read = _last(data, "write_amplification"), _last(data, "read_amplification")
     count = many(data.num_rows, "completed write")
-    wrote = "no commit changed rows that were there"
+    wrote = "no commit changed rows that were there, as far as is known"
     if write is not None:
         wrote = f"{number_text(write)} bytes were written for each byte changed"
     reads = "there is no base file"
     if data["read_amplification"][-1].as_py() is not None and read is not None:
         reads = f"a snapshot now reads {number_text(read)} times the base files"
-        if not state.config.is_mor:
-            reads = "a snapshot reads the base files alone"
+        if read == 1:
+            reads = "a snapshot now reads the base files alone"
     return f"Over {count}, services included, {wrote}; {reads}."
 
 

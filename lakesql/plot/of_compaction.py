@@ -14,7 +14,7 @@ from lakesql.errors import SQLError
 from lakesql.format.timeline import instant_millis
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import Axis, linear, spans
-from lakesql.plot.words import bytes_text, many, number_text
+from lakesql.plot.words import bytes_text, many, number_text, shortened, titled
 from lakesql.services.adaptive_model import Costs
 from lakesql.services.freshness import lag_text
 from lakesql.simulation.patterns import PATTERNS
@@ -69,7 +69,7 @@ def compaction_figure(state: TableState | None, pattern: str, strategies: Sequen
     outcomes = {
         n: replay(writes.log_bytes, writes.base, choose, Costs(), writes.commit_s) for n, choose in chosen.items()
     }
-    title, alt = f"{writes.name}: compaction, simulated", _alt(writes, outcomes)
+    title, alt = titled(writes.name, "compaction, simulated"), _alt(writes, outcomes)
     return Figure(title, alt, _data(outcomes, writes.commit_s), lambda: _page(title, alt, outcomes, writes.commit_s))
 
 
@@ -114,7 +114,7 @@ def _of_table(state: TableState, commits: int) -> _Writes:
         picked = np.argsort(log_bytes.sum(axis=0))[np.linspace(0, len(base) - 1, GROUPS_MAX).round().astype(int)]
         log_bytes, base = log_bytes[:, picked], base[picked]
     apart = max(1.0, float(np.median(np.diff(times))) / 1000)
-    text = f"{commits} commits as the {len(rows)} of {state.name}, {lag_text(apart)} apart, to {many(len(base), 'file group')}"
+    text = f"{commits} commits as the {len(rows)} of {shortened(state.name)}, {lag_text(apart)} apart, to {many(len(base), 'file group')}"
     return _Writes(state.name, text, log_bytes, base, apart)
 
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import Axis, counted, linear
-from lakesql.plot.words import bytes_text, distinct, many, percent_text
+from lakesql.plot.words import bytes_text, distinct, many, percent_text, shortened, titled
 from lakesql.table import inspect
 from lakesql.table.state import TableState
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 BARS_MAX = 30
 """More file groups than these are drawn as curves."""
-_POINTS_MAX = 400
+_POINTS_MAX = 160
 
 
 def files_figure(state: TableState) -> Figure:
     """The newest slice of every file group."""
     data = files_data(state)
-    title, alt = f"{state.name}: file groups", _alt(state, data)
+    title, alt = titled(state.name, "file groups"), _alt(state, data)
     bars = data.num_rows <= BARS_MAX
     return Figure(title, alt, data, lambda: (_bars if bars else _curves)(title, alt, data, state.config.is_mor))
 
@@ -43,7 +43,7 @@ def files_data(state: TableState) -> pa.Table:
 
 def _alt(state: TableState, data: pa.Table) -> str:
     if not data.num_rows:
-        return f"{state.name} has no file group: nothing has been written, or all of it is gone."
+        return f"{shortened(state.name)} has no file group: nothing has been written, or all of it is gone."
     base, logs = int(pc.sum(data["base_bytes"]).as_py()), int(pc.sum(data["log_bytes"]).as_py())
     sizes = _total(data)
     each = f"the largest has {bytes_text(sizes[0])}, the median {bytes_text(float(np.median(sizes)))}"
@@ -114,7 +114,14 @@ def _curves(title: str, alt: str, data: pa.Table, has_logs: bool) -> "Drawing":
         axes.fill_between(ends, 0, bases, step="pre", color=BLUE, linewidth=0)
         if has_logs:
             axes.fill_between(
-                ends, bases, sizes, step="pre", facecolor="none", edgecolor=VERMILLION, hatch=HATCHES[1], linewidth=0.5
+                ends,
+                bases,
+                sizes,
+                step="pre",
+                facecolor="none",
+                edgecolor=VERMILLION,
+                hatch=HATCHES[1][:2],
+                linewidth=0.5,
             )
         axes.plot(ends, sizes, color=VERMILLION if has_logs else BLUE, linewidth=1.2, drawstyle="steps-pre")
 
@@ -130,7 +137,7 @@ def _curves(title: str, alt: str, data: pa.Table, has_logs: bool) -> "Drawing":
 
         def draw_shares(axes: "Axes") -> None:
             axes.fill_between(
-                at, 0, thin, step="pre", facecolor="none", edgecolor=VERMILLION, hatch=HATCHES[1], linewidth=0
+                at, 0, thin, step="pre", facecolor="none", edgecolor=VERMILLION, hatch=HATCHES[1][:2], linewidth=0
             )
             axes.plot(at, thin, color=VERMILLION, linewidth=1.4, drawstyle="steps-pre")
 

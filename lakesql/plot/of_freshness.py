@@ -8,7 +8,7 @@ import pyarrow as pa
 from lakesql.plot.figure import Figure
 from lakesql.plot.replay import replayed
 from lakesql.plot.ticks import Axis, spans, time_axis
-from lakesql.plot.words import distinct, many
+from lakesql.plot.words import distinct, many, shortened, titled
 from lakesql.services.freshness import Freshness, freshness, lag_text
 from lakesql.table.state import TableState
 
@@ -38,7 +38,7 @@ _SCHEMA = pa.schema(
 def freshness_figure(state: TableState, now_ms: int) -> Figure:
     """A line that rises with time and falls when logs are compacted; below it the stalest partitions."""
     data = freshness_data(state, now_ms)
-    title, alt = f"{state.name}: freshness of the read-optimized view", _alt(state, data, now_ms)
+    title, alt = titled(state.name, "freshness of the read-optimized view"), _alt(state, data, now_ms)
     return Figure(title, alt, data, lambda: _page(title, alt, data))
 
 
@@ -79,13 +79,14 @@ def _now(lag: Freshness, now_ms: int) -> dict[str, object]:
 
 def _alt(state: TableState, data: pa.Table, now_ms: int) -> str:
     if not data.num_rows:
-        return f"{state.name} has no completed write: there is nothing to be behind of."
+        return f"{shortened(state.name)} has no completed write: there is nothing to be behind of."
     if not state.config.is_mor:
-        return f"{state.name} is Copy-on-Write: its read-optimized view is its snapshot and never lags."
+        return f"{shortened(state.name)} is Copy-on-Write: its read-optimized view is its snapshot and never lags."
     [lag] = freshness(state, now_ms)
     rows = [r for r in data.to_pylist() if r["action"] != NOW]
     most = max(max(r["lag_before_s"], r["lag_after_s"]) for r in rows)
-    return f"The read-optimized view {lag.text}. Over {many(len(rows), 'completed write')} it was at most {lag_text(most)} behind."
+    how = lag.text if lag.oldest_missing else f"is {lag.text}"
+    return f"The read-optimized view {how}. Over {many(len(rows), 'completed write')} it was at most {lag_text(most)} behind."
 
 
 def _page(title: str, alt: str, data: pa.Table) -> "Drawing":

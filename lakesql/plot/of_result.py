@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakesql.errors import SQLError
 from lakesql.format.avro import META_COLUMNS
 from lakesql.plot.figure import Figure
-from lakesql.plot.ticks import Axis, linear, round_step, time_axis
+from lakesql.plot.ticks import FIRST_MS, LAST_MS, Axis, linear, round_step, time_axis
 from lakesql.plot.words import distinct, many, number_text, shortened
 
 if TYPE_CHECKING:
@@ -23,6 +22,14 @@ BARS_MAX = 40
 LINES_MAX = 5
 ROWS_MAX = 1_000_000
 _POINTS_MAX = 1_000
+_TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_boolean,
+    pa.types.is_dictionary,
+    pa.types.is_null,
+)
 _CAN = (
     "A chart takes one column of texts, then numbers (bars), or one of times or numbers, then numbers (lines); "
     f"at most {LINES_MAX} columns of numbers"
@@ -41,16 +48,10 @@ def result_figure(relation: Any) -> Figure:
     kind = data.schema.field(first).type
     title = f"{', '.join(shortened(n) for n in numbers)} by {shortened(first)}"
     if _is_time(kind) or _is_number(kind):
-        lines = data.filter(pc.is_valid(data[first])).sort_by(first)
+        lines = data.filter(pa.array(np.isfinite(_values(data, first)))).sort_by(first)
         alt = _alt_lines(lines, first, numbers)
         return Figure(title, alt, data, lambda: _lines(title, alt, lines, first, numbers))
-    if not (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_dictionary(kind)
-        or pa.types.is_string_view(kind)
-    ):
+    if not any(is_kind(kind) for is_kind in _TEXTS):
         raise SQLError(f"{_CAN}. The first column, {first}, is of type {kind}. Select one of these first.")
     if data.num_rows > BARS_MAX:
         raise SQLError(
@@ -74,7 +75,9 @@ def _table_of(relation: Any) -> pa.Table:
         )
     if data.num_rows > ROWS_MAX:
         raise SQLError(f"A chart is of at most {ROWS_MAX:,} rows; this result has {data.num_rows:,}. Group it first.")
-    return data.drop_columns([n for n in data.schema.names if n in META_COLUMNS])
+    names = data.schema.names
+    data = data.rename_columns([n if names.index(n) == i else f"{n} ({i + 1})" for i, n in enumerate(names)])
+    return data.drop_columns([n for n in META_COLUMNS if n in names])
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -89,10 +92,12 @@ def _values(data: pa.Table, name: str) -> np.ndarray:
     """The numbers of a column; NULL and infinite ones as NaN. Moments are epoch milliseconds."""
     column = data[name]
     if _is_time(column.type):
-        column = column.cast(pa.timestamp("us")).cast(pa.int64())
-        values = np.array(column.cast(pa.float64()).to_numpy(), float) / 1000
+        zone = column.type.tz if pa.types.is_timestamp(column.type) else None
+        millis = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
+        values = np.array(millis.cast(pa.float64(), safe=False).to_numpy(), float) / 1000
+        values[(values < FIRST_MS) | (values > LAST_MS)] = np.nan  # DuckDB's infinite ones lie beyond
     else:
-        values = np.array(column.cast(pa.float64()).to_numpy(), float)
+        values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), float)
     values[~np.isfinite(values)] = np.nan
     return values
 
@@ -100,6 +105,11 @@ def _values(data: pa.Table, name: str) -> np.ndarray:
 def _extremes(data: pa.Table, name: str) -> tuple[float, float] | None:
     values = _values(data, name)
     return (float(np.nanmin(values)), float(np.nanmax(values))) if np.isfinite(values).any() else None
+
+
+def _label(value: pa.Scalar, shorten: bool = True) -> str:
+    text = str(value.as_py()) if value.is_valid else "NULL"
+    return shortened(text) if shorten else text
 
 
 def _alt_lines(data: pa.Table, first: str, numbers: list[str]) -> str:
@@ -128,8 +138,8 @@ def _alt_bars(data: pa.Table, first: str, numbers: list[str]) -> str:
             continue
         top, low = int(np.nanargmax(values)), int(np.nanargmin(values))
         told.append(
-            f"{name} is largest for {data[first][top].as_py()} ({number_text(values[top])})"
-            + (f" and smallest for {data[first][low].as_py()} ({number_text(values[low])})" if low != top else "")
+            f"{name} is largest for {_label(data[first][top])} ({number_text(values[top])})"
+            + (f" and smallest for {_label(data[first][low])} ({number_text(values[low])})" if low != top else "")
         )
     return f"{many(data.num_rows, 'row')} by {first}: {'; '.join(told)}."
 
@@ -154,7 +164,7 @@ def _bars(title: str, alt: str, data: pa.Table, first: str, numbers: list[str]) 
 
     low = min(0.0, *(float(np.nanmin(c)) for c in columns if np.isfinite(c).any()), 0.0)
     high = max(0.0, *(float(np.nanmax(c)) for c in columns if np.isfinite(c).any()), 0.0)
-    names = distinct(["NULL" if v is None else str(v) for v in data[first].to_pylist()])
+    names = distinct([_label(v, shorten=False) for v in data[first]])
     y = Axis(-0.6, data.num_rows - 0.4, list(zip(places, names, strict=True)))
     ends = [
         (place + offset, "NULL" if np.isnan(v) else number_text(float(v)))

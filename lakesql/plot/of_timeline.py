@@ -10,7 +10,7 @@ from lakesql.errors import FormatError, TableError
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, SERVICE_ACTIONS, WRITE_ACTIONS, instant_millis
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import Axis, time_axis
-from lakesql.plot.words import many, moment_text
+from lakesql.plot.words import many, moment_text, shortened, titled
 from lakesql.table import inspect
 from lakesql.table.clock import timeline_zone
 from lakesql.table.state import TableState
@@ -28,7 +28,7 @@ def timeline_figure(state: TableState, archived: bool) -> Figure:
     """One mark per instant at the time it was requested, and a line to the time it completed."""
     data = timeline_data(state, archived)
     lanes = [a for a in _LANES if a in set(data["action"].to_pylist())]
-    title, alt = f"{state.name}: timeline", _alt(state, data, lanes)
+    title, alt = titled(state.name, "timeline"), _alt(state, data, lanes)
     return Figure(title, alt, data, lambda: _page(title, data, lanes, alt))
 
 
@@ -57,7 +57,7 @@ def _millis(text: str | None, zone: tzinfo) -> int | None:
 
 def _alt(state: TableState, data: pa.Table, lanes: list[str]) -> str:
     if not data.num_rows:
-        return f"The timeline of {state.name} is empty: nothing has been written yet."
+        return f"The timeline of {shortened(state.name)} is empty: nothing has been written yet."
     actions = data["action"].to_pylist()
     counts = ", ".join(f"{actions.count(lane):,} {lane}" for lane in lanes)
     moments = [m for m in data["requested_at"].cast(pa.int64()).to_pylist() if m is not None]
@@ -99,17 +99,22 @@ def _page(title: str, data: pa.Table, lanes: list[str], alt: str) -> "Drawing":
     }
     size = 34.0 if len(rows) <= 60 else 20.0 if len(rows) <= 300 else 12.0
 
+    x = time_axis(
+        float(requested[known].min()),
+        float(ends[known].max()),
+        "requested; a line reaches to the completion" if (ends > requested).any() else "requested",
+    )
+    least = (x.high - x.low) / 500  # shorter ones are not to be seen
+
     def draw(axes: "Axes") -> None:
         for n, lane in enumerate(reversed(lanes)):
             mine = known & (rows == n)
             colour = colours.get(lane, INK)
-            bars = [[(a, n), (b, n)] for a, b in zip(requested[mine], ends[mine], strict=True) if b > a]
-            axes.add_collection(LineCollection(bars, colors=colour, linewidths=3, alpha=0.45), autolim=False)
+            bars = [[(a, n), (b, n)] for a, b in zip(requested[mine], ends[mine], strict=True) if b - a > least]
+            axes.add_collection(LineCollection(bars, colors=colour, linewidths=3, alpha=0.6), autolim=False)
             done = mine & (states == COMPLETED)
             if done.any():
-                axes.scatter(
-                    requested[done], rows[done], s=size, c=colour, marker="o", linewidths=0, alpha=0.8, zorder=3
-                )
+                axes.scatter(requested[done], rows[done], s=size, c=colour, marker="o", linewidths=0, zorder=3)
         for state, marker in ((INFLIGHT, "D"), (REQUESTED, "^")):
             mine = known & (states == state)
             if mine.any():
@@ -135,9 +140,4 @@ def _page(title: str, data: pa.Table, lanes: list[str], alt: str) -> "Drawing":
         or (k.mark == "^" and REQUESTED in states)
     ]
     y = Axis(-0.6, len(lanes) - 0.4, [(len(lanes) - 1 - n, label(lane)) for n, lane in enumerate(lanes)])
-    x = time_axis(
-        float(requested[known].min()),
-        float(ends[known].max()),
-        "requested; a line reaches to the completion" if (ends > requested).any() else "requested",
-    )
     return page(title, alt, [Panel(_LANE_HEIGHT * len(lanes) + 6, draw, x, y, keys=keys)])

@@ -23,6 +23,8 @@ from lakesql.plot.sheet import INK
 _FONTS = "'DejaVu Sans', Verdana, sans-serif"
 _ANCHOR = {"left": "start", "center": "middle", "right": "end"}
 _PNG_DPI = 192
+_PLACES, _LONG = re.compile(r' d="[^"]*"|<use [^>]*>'), re.compile(r"(\d\.\d\d)\d+")
+"""Where numbers are places on the page, and those with more digits than can be seen."""
 
 
 class _Renderer(RendererSVG):
@@ -58,7 +60,7 @@ class _Renderer(RendererSVG):
 
 
 def svg_of(drawing: Drawing, title: str, alt: str, ink: str | None = None) -> str:
-    """The SVG document; `ink` replaces the colour of texts and axes."""
+    """The SVG document; `ink`, for a drawing within a page, replaces the colour of texts and axes."""
     drawing.set_dpi(72)
     width, height = drawing.bbox.width, drawing.bbox.height
     file = io.StringIO()
@@ -69,12 +71,14 @@ def svg_of(drawing: Drawing, title: str, alt: str, ink: str | None = None) -> st
     body = _named(text[text.index('<g id="figure') : text.rindex("</svg>")])
     key = f"lakesql-{hashlib.sha256((title + alt + body).encode()).hexdigest()[:10]}"
     body = body.replace("__key__", key)
-    if ink is not None:
+    fitting = ""
+    if ink is not None:  # within a page; in files some readers stumble over it
         body = body.replace(INK, ink)
+        fitting = ' style="max-width:100%;height:auto"'
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
         f'aria-labelledby="{key}-title {key}-desc" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width * 4 / 3:g}" height="{height * 4 / 3:g}" style="max-width:100%;height:auto">\n'
+        f'width="{width * 4 / 3:g}" height="{height * 4 / 3:g}"{fitting}>\n'
         f'<title id="{key}-title">{escaped(title)}</title>\n<desc id="{key}-desc">{escaped(alt)}</desc>\n'
         f'<g font-family="{_FONTS}" stroke-linejoin="round">\n{body}</g>\n</svg>\n'
     )
@@ -83,6 +87,7 @@ def svg_of(drawing: Drawing, title: str, alt: str, ink: str | None = None) -> st
 def _named(body: str) -> str:
     """The drawing with names that do not depend on when it was made, and only where they are referred to."""
     body = re.sub(r"\n\s+", "\n", body)
+    body = _PLACES.sub(lambda m: _LONG.sub(r"\1", m[0]), body)
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
     order = {name: f"__key__-{n}" for n, name in enumerate(m for m in re.findall(r' id="([^"]+)"', body) if m in used)}
     body = re.sub(r' id="([^"]+)"', lambda m: f' id="{order[m[1]]}"' if m[1] in used else "", body)

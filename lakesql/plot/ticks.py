@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 Tick = tuple[float, str]
 
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_000
+"""The years 1 to 9999, which moments have."""
 _SECOND, _MINUTE, _HOUR, _DAY = 1e3, 60e3, 3_600e3, 86_400e3
 _STEPS = (
     *(n for e in (1, 10, 100) for n in (e, 2 * e, 5 * e)),
@@ -36,11 +38,12 @@ class Axis:
 
 
 def linear(high: float, text: Callable[[float], str], label: str = "", low: float = 0.0, most: int = 5) -> Axis:
-    """From `low` to a little above `high`, with round numbers from `low` on."""
+    """From `low` to a little above `high`, with `low` and round numbers."""
     if not high > low:
         high = low + 1.0
     step = round_step((high - low) / most)
-    values = [low + n * step for n in range(math.floor((high - low) / step + 1e-9) + 1)]
+    first = math.ceil((low + 0.6 * step) / step)
+    values = [low, *(n * step for n in range(first, math.floor(high / step + 1e-9) + 1))]
     return Axis(low, low + 1.03 * (high - low), [(v, text(v)) for v in values], label)
 
 
@@ -73,10 +76,10 @@ def time_axis(low: float, high: float, label: str = "", most: int = 6) -> Axis:
     """Moments in UTC (epoch milliseconds) at round times; the label says the days where the ticks do not."""
     if high - low < 1:
         low, high = low - 500, high + 500
+    first, last = (f"{_moment(t):%Y-%m-%d}" for t in (low, high))
     room = (high - low) * 0.02
     low, high = low - room, high + room
     ticks, with_days = _times(low, high, most)
-    first, last = (f"{_moment(t):%Y-%m-%d}" for t in (low + room, high - room))
     days = "" if with_days else f", {first}" if first == last else f", {first} to {last}"
     return Axis(low, high, ticks, f"{label or 'time'} (UTC){days}")
 
@@ -97,7 +100,7 @@ def _times(low: float, high: float, most: int) -> tuple[list[Tick], bool]:
 def _month_starts(low: float, high: float, months: int) -> Iterator[float]:
     start = _moment(low)
     number = (start.year * 12 + start.month - 1) // months * months
-    while number < 9999 * 12:
+    while number < 10_000 * 12:
         moment = datetime(max(1, number // 12), number % 12 + 1, 1, tzinfo=UTC).timestamp() * 1000
         if moment > high:
             return
@@ -107,7 +110,7 @@ def _month_starts(low: float, high: float, months: int) -> Iterator[float]:
 
 
 def _moment(millis: float) -> datetime:
-    return datetime.fromtimestamp(millis / 1000, UTC)
+    return datetime.fromtimestamp(min(max(millis, FIRST_MS), LAST_MS) / 1000, UTC)
 
 
 def _time_text(millis: float, step: float) -> str:

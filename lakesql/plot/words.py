@@ -29,9 +29,9 @@ def seconds_text(value: float) -> str:
 
 
 def number_text(value: float) -> str:
-    """Up to three digits of a small number, whole thousands of a large one."""
-    if value and abs(value) < 0.001:
-        return f"{value:.1e}"
+    """Three digits of a small number, all before the point of a large one, and powers of ten of others."""
+    if value and not 0.001 <= abs(value) < 1e15:
+        return f"{value:.2e}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -67,6 +67,11 @@ def _within(text: str, most: int) -> str:
             break
         taken += c
     return taken
+
+
+def titled(name: str, what: str) -> str:
+    """The title of a plot of a table."""
+    return f"{shortened(name, 44)}: {what}"
 
 
 def distinct(names: Sequence[str], most: int = NAME_MAX) -> list[str]:

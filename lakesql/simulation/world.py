@@ -180,7 +180,7 @@ class World:
 
 def simulate(records: np.ndarray, base_bytes: int, choose: Choose, costs: Costs) -> Outcome:
     """Replay a pattern against a strategy: base files of about `base_bytes`, a commit per COMMIT_S."""
-    base: np.ndarray = np.random.default_rng(1).uniform(0.7, 1.3, records.shape[1]) * base_bytes
+    base = np.random.default_rng(1).uniform(0.7, 1.3, (records.shape[1],)) * base_bytes
     return replay(records * RECORD_BYTES, base.astype(np.int64), choose, costs)
 
 
