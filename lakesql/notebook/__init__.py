@@ -23,7 +23,7 @@ def load_ipython_extension(shell: Any) -> None:
     answer.show_relations(shell, magics)
     complete.add(shell, magics)
     problems.add(shell)
-    if magics.interactive:
+    if magics.interactive and hasattr(shell, "kernel"):
         grid.prepare()
 
 
