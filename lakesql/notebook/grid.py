@@ -29,6 +29,7 @@ _NUMBERS = {
 }
 _GRID_STYLE = (
     "<style>.lakesql-grid td.n:empty::before{content:'NULL';opacity:.55}"
+    ".lakesql-grid th,.lakesql-grid td{text-align:left!important}.lakesql-grid .n{text-align:right!important}"
     ".lakesql-grid td{white-space:pre-wrap;overflow-wrap:anywhere}.lakesql-grid td.n{white-space:nowrap}"
     ".lakesql-grid .q,.lakesql-grid thead small{opacity:.65;font-weight:400}"
     ".lakesql-grid thead small{display:block}</style>"
