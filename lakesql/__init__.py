@@ -37,10 +37,12 @@ _LATER = {
     "WriteResult": "lakesql.write",
     "connect": "lakesql.sql.connection",
     "create_table": "lakesql.handle",
+    "load_ipython_extension": "lakesql.notebook",
     "open_table": "lakesql.handle",
     "register": "lakesql.sql.functions",
     "register_decoder": "lakesql.ingest.decode_python",
     "register_merger": "lakesql.table.mergers",
+    "unload_ipython_extension": "lakesql.notebook",
 }
 
 __all__ = [

@@ -7,6 +7,7 @@ Table services are imported by the methods that run them, so that a program whic
 """
 
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,8 @@ _IN_A_CONDITION = (
     duckdb.InvalidInputException,
 )
 
+_INDEX = re.compile(r"__index_level_\d+__")
+
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
 
 
@@ -68,6 +71,11 @@ class Table:
         kind = "Merge-on-Read" if now.config.is_mor else "Copy-on-Write"
         newest = max((i.requested for i in now.timeline.completed_writes()), default="no commit yet")
         return f"<lakesql.Table {now.name} at {now.path}: {kind}, version {now.config.version}, {newest}>"
+
+    def _repr_html_(self) -> str:
+        from lakesql.table import portrait
+
+        return portrait.html(self.state)
 
     @property
     def state(self) -> state.TableState:
@@ -455,6 +463,7 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
         )
     if not isinstance(source, pa.Table):
         source = _stream_of(source)
+    source = _without_index(source)
     _require_distinct(source.schema.names)
     if isinstance(source, pa.Table):
         cur.register("__lakesql_data", source)
@@ -470,6 +479,17 @@ def registered(cur: duckdb.DuckDBPyConnection, data: Rows) -> Iterator[str]:
     finally:
         cur.unregister("__lakesql_stream")
         cur.execute(f"DROP TABLE IF EXISTS {name}")
+
+
+def _without_index(source: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+    """The rows without the index of a pandas data frame that has no name; DuckDB leaves it out too."""
+    names = [n for n in source.schema.names if not _INDEX.fullmatch(n)]
+    if len(names) == len(source.schema) or b"pandas" not in (source.schema.metadata or {}):
+        return source
+    if isinstance(source, pa.Table):
+        return source.select(names)
+    schema = pa.schema([source.schema.field(n) for n in names])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in source))
 
 
 def _stream_of(source: Any) -> pa.RecordBatchReader:

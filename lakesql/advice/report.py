@@ -14,6 +14,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
+from lakesql import markup
 from lakesql.advice import costs
 from lakesql.advice.calibration import Calibration
 from lakesql.advice.costs import Logs, Own, Spread, Workload
@@ -80,6 +81,17 @@ class Advice:
         """topic, measure, value, unit, text: one row per line."""
         return pa.Table.from_pylist([asdict(line) for line in self.lines], schema=ADVICE_SCHEMA)
 
+    def __repr__(self) -> str:
+        return f"<lakesql.Advice {self.table}: {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        parts = []
+        for topic, group in groupby(self.lines, key=lambda line: line.topic):
+            lines = list(group)
+            body = _comparison(lines) if topic == Topic.COMPARISON else _lines(lines)
+            parts.append(body if topic in _OPEN else markup.details(topic, body))
+        return markup.page(markup.title(self.table), markup.line(self.sentence), *parts)
+
     def __str__(self) -> str:
         text = [self.table]
         for topic, group in groupby(self.lines, key=lambda line: line.topic):
@@ -87,6 +99,26 @@ class Advice:
             text += ["", topic.upper()]
             text += _side_by_side(lines) if topic == Topic.COMPARISON else map(_printed, lines)
         return "\n".join(text)
+
+
+_OPEN = (Topic.RECOMMENDATION, Topic.DECIDES)
+"""What is seen at once; the rest is folded away."""
+
+
+def _lines(lines: Sequence[Line]) -> str:
+    rows = [
+        (line.measure, "" if line.value is None else f"{_number(line.value)} {line.unit}".rstrip(), line.text)
+        for line in lines
+    ]
+    return markup.table(("measure", "value", ""), rows, (False, True, False))
+
+
+def _comparison(lines: Sequence[Line]) -> str:
+    rows = []
+    for cow, mor in zip(lines[::2], lines[1::2], strict=True):
+        values = ["" if line.value is None else _number(line.value) for line in (cow, mor)]
+        rows.append((cow.measure.removesuffix(f", {COW}"), *values, cow.unit, cow.text))
+    return markup.table(("", COW, MOR, "unit", ""), rows, (False, True, True, False, False))
 
 
 def _printed(line: Line) -> str:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from lakesql.write import WriteResult
 
 _ANSWER = "__lakesql_answer"
+_TABLES_SHOWN = 50
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
 
@@ -492,6 +493,19 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
+
+    def _repr_html_(self) -> str:
+        from lakesql import markup
+
+        tables = sorted(self.tables.items())
+        count = "1 Hudi table" if len(tables) == 1 else f"{len(tables):,} Hudi tables"
+        shown = [markup.table(("table", "path"), tables[:_TABLES_SHOWN])] if tables else []
+        shown += [markup.line(f"... and {len(tables) - _TABLES_SHOWN:,} more")] if len(tables) > _TABLES_SHOWN else []
+        return markup.page(
+            markup.title("lakesql", f"{count}, warehouse {self.warehouse}"),
+            *shown,
+            *([markup.line("read-only", quiet=True)] if self._session.read_only else []),
+        )
 
 
 def _named(pieces: Sequence[Piece]) -> set[str]:

@@ -2,13 +2,15 @@
 
 DuckDB looks for such variables in the frame that calls it, which is one of ours. So the caller's frames are
 searched here for what the statement names; DuckDB is then called from a frame that has exactly these variables
-(`call`), or, for statements of ours, they are registered while it runs (`visible`).
+(`call`), or, for statements of ours, they are registered while it runs (`visible`). Who has the person's names
+already, as a notebook does, gives them (`names_of`); then no frame is searched.
 """
 
 import builtins
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -27,6 +29,18 @@ _WITHOUT_STREAM = {
     "DataFrame",
     "LazyFrame",
 }
+
+_given: ContextVar[tuple[Mapping[str, Any], ...]] = ContextVar("_given", default=())
+
+
+@contextmanager
+def names_of(*scopes: Mapping[str, Any]) -> Iterator[None]:
+    """Within, statements see the variables of these scopes, the first of them first, and no others."""
+    token = _given.set(scopes)
+    try:
+        yield
+    finally:
+        _given.reset(token)
 
 
 def call(run: Callable[..., Any], arguments: Sequence[Any], words: Sequence[Token]) -> Any:
@@ -62,6 +76,9 @@ def variables(words: Sequence[Token]) -> dict[str, Any]:
 
 def _variable(name: str) -> Any:
     """The nearest variable of that name outside of lakesql, None unless it holds rows."""
+    if given := _given.get():
+        found = next((scope[name] for scope in given if name in scope), None)
+        return found if found is not None and _holds_rows(found) else None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

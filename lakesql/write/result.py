@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lakesql import markup
+
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
@@ -28,6 +30,20 @@ class WriteResult:
     """Completion time, in which incremental reads count (version 6: the instant)."""
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<lakesql.WriteResult {self}>"
+
+    def _repr_html_(self) -> str:
+        done = self.instant or "nothing written"
+        return markup.page(
+            markup.title(self.operation, f"{self.action} {done}" if self.action else done),
+            markup.table(
+                tuple(_COUNTS), [[f"{getattr(self, name):,}" for name in _COUNTS.values()]], [True] * len(_COUNTS)
+            ),
+            markup.line(f"{self.duration_s:.2f} s, {self.requests:,} requests to storage", quiet=True),
+            *map(markup.line, self.notes),
+        )
+
     def __str__(self) -> str:
         counts = ", ".join(
             f"{count:,} {word}"
@@ -42,3 +58,14 @@ class WriteResult:
         done = f"{self.action} {self.instant}" if self.instant else "nothing written"
         files = f"; {self.files_written} files, {self.bytes_written:,} bytes" if self.files_written else ""
         return f"{self.operation}: {done}: {counts or 'no rows'}{files} in {self.duration_s:.2f} s"
+
+
+_COUNTS = {
+    "inserted": "rows_inserted",
+    "updated": "rows_updated",
+    "deleted": "rows_deleted",
+    "ignored": "rows_ignored",
+    "files": "files_written",
+    "bytes": "bytes_written",
+    "partitions": "partitions_touched",
+}
