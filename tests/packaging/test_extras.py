@@ -96,8 +96,8 @@ def test_the_program_runs_sql_and_scripts_as_with_the_extra(tmp_path: Path) -> N
     (tmp_path / "s.sql").write_text("SELECT x FROM t;\nSELECT nothing;")
     code, output, errors = lakesql("run", "s.sql", "--format", "csv", cwd=tmp_path)
     assert (code, output) == (1, "x\n日本\n")
-    assert errors.startswith("s.sql:2: ")
-    assert lakesql("--format=jsonlines", cwd=tmp_path, given="SELECT 1 AS a;")[1] == '{"a":1}\n'
+    assert errors.startswith("s.sql: line 2: Binder Error: ")
+    assert lakesql("--format=jsonlines", cwd=tmp_path, given="SELECT 1 AS a;")[1] == '{"a": 1}\n'
     read_only = lakesql("--read-only", "-c", "DELETE FROM t", "-c", "SELECT 1", cwd=tmp_path)
     assert (read_only[0], read_only[1]) == (1, "")
     assert lakesql("nothing.sql", cwd=tmp_path)[2].startswith("Error: nothing.sql: no such file")
