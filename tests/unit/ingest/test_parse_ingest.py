@@ -216,7 +216,7 @@ MALFORMED = [
     ("ALTER INGESTION a SET OFFSETS (x = 1)", "expected TOPIC, the number of a partition, or ALL"),
     ("ALTER INGESTION a SET OFFSETS (0 = timestamp 7)", "expected a time in quotes"),
     ("ALTER INGESTION a SET OFFSETS (topic 'x', 0 = 1, topic 'x', 1 = 1)", "topic x is given twice"),
-    ("REPLAY INGESTION o FROM QUARANTINE TO 7", "found 'TO'"),
+    ("REPLAY INGESTION o FROM QUARANTINE TO 7", "unexpected 'TO'"),
 ]
 
 
