@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest
 LAKESQL_SPARK ?=
 FAST := not spark and not kafka and not slow and not bench
 
-.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-small bench-check ducklake regold clean
+.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-small bench-check ducklake regold wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ $(DUCKLAKE_VENV)/.installed: Makefile
 
 regold: $(VENV)/.test ## write the golden files anew; review the diff
 	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py tests/docs/test_plots.py tests/docs/test_reference.py tests/docs/test_sql_scripts.py tests/docs/test_interop_matrix.py --regold
+
+wheel-check: $(VENV)/.test ## build the wheel, install it on every Python at hand and with each extra, use it, measure it; some minutes
+	@$(BIN)/python tests/packaging/check_wheel.py $(WHEEL)
 
 clean: ## remove the environments and all caches
 	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

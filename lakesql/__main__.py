@@ -1,6 +1,6 @@
 """`python -m lakesql` is the command `lakesql`."""
 
-from lakesql.cli import main
+from lakesql.entry import main
 
 if __name__ == "__main__":
     main()

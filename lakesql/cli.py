@@ -5,10 +5,7 @@ error, 130 after Ctrl-C. A first word that is no command is the database: `lakes
 imports itself: `lakesql -c "SELECT 1"` would else spend its time on loading all the others.
 """
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import StrEnum
 from importlib.metadata import version
@@ -21,9 +18,9 @@ from typer.core import TyperGroup
 
 from lakesql.errors import LakeError
 from lakesql.ingest_command import ingest
+from lakesql.opening import connected, guarded, require_database
 from lakesql.shell import batch, new_shell, read_script
-from lakesql.sql import render, script
-from lakesql.sql.connection import Connection, connect
+from lakesql.sql import render
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
@@ -80,7 +77,6 @@ warehouse either way."""
 
 app = typer.Typer(cls=_Group, add_completion=False, help=_HELP, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_WAREHOUSE = "warehouse"
 Warehouse = Annotated[
     str | None, typer.Option("--warehouse", metavar="DIR", help="Folder of the Hudi tables; default: ./warehouse.")
 ]
@@ -113,8 +109,8 @@ def sql_command(
     read_only: ReadOnly = False,
 ) -> None:
     """The shell; with -c, or with a script on standard input, run and exit. This is the default command."""
-    _require_database(database)
-    with _connected(database, warehouse, read_only) as con:
+    require_database(database, _COMMANDS)
+    with connected(database, warehouse, read_only) as con:
         shell = new_shell(con, format.value, maxrows)
         if command:
             _require(all(batch(shell, text) for text in command))
@@ -137,48 +133,9 @@ def run(
 ) -> None:
     """Run a script; stop at the first error and say which line."""
     text = read_script(file)
-    _require_database(database)
-    with _connected(database, warehouse, read_only) as con:
+    require_database(database, _COMMANDS)
+    with connected(database, warehouse, read_only) as con:
         _require(batch(new_shell(con, format.value, maxrows), text, file))
-
-
-def _require_database(database: str) -> None:
-    """LakeError for what is no database and should not become one: a mistyped command, a script, a folder."""
-    path = Path(database)
-    if database == ":memory:" or path.is_file() or "://" in database or database.startswith("md:"):
-        return
-    if path.is_dir():
-        raise LakeError(
-            f"{database} is a folder, not a DuckDB file; for a folder of tables use --warehouse {database}."
-        )
-    if path.suffix.lower() == ".sql":
-        raise LakeError(f"{database}: no such file; and scripts run with: lakesql run {database}")
-    if not path.suffix:
-        near = get_close_matches(database, _COMMANDS, 1)
-        meant = f"Did you mean {near[0]}? " if near else ""
-        raise LakeError(
-            f"{database} is neither a command ({', '.join(_COMMANDS)}) nor a file. {meant}To create a database, give it "
-            f"an ending: {database}.duckdb"
-        )
-
-
-@contextmanager
-def _connected(database: str, warehouse: str | None, read_only: bool) -> Iterator[Connection]:
-    """A connection that is closed at the end; Ctrl-C within ends the command with exit code 130.
-
-    A warehouse given by name that is not there is said, since it may be a typing error; a file is a LakeError.
-    """
-    folder = _WAREHOUSE if warehouse is None else warehouse
-    if Path(folder).exists() and not Path(folder).is_dir():
-        raise LakeError(f"warehouse {folder} is a file; give the folder that holds the Hudi tables.")
-    if warehouse is not None and "://" not in folder and not Path(folder).exists():
-        typer.echo(f"Warehouse {folder} does not exist; the first CREATE TABLE makes it.", err=True)
-    try:
-        with connect(database, warehouse=folder, read_only=read_only) as con:
-            yield con
-    except KeyboardInterrupt as error:
-        typer.echo("Interrupted", err=True)
-        raise typer.Exit(130) from error
 
 
 @app.command()
@@ -461,15 +418,5 @@ def _require(succeeded: bool) -> None:
 
 
 def main() -> None:
-    """The entry point of the command."""
-    try:
-        app()
-    except BrokenPipeError:
-        # Whoever read our output has enough of it. Python flushes once more at exit, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except (LakeError, duckdb.Error, OSError) as error:
-        typer.echo(f"Error: {script.error_text(error)}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    """The command with all that it knows; `entry` is what the installed program calls."""
+    guarded(app)

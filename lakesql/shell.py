@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
@@ -298,8 +299,8 @@ def batch(shell: Shell, text: str, file: Path | None = None) -> bool:
 
 
 def new_shell(con: Connection, mode: str = "table", rows_max: int = render.ROWS_MAX) -> Shell:
-    """A shell on standard output and error; on a terminal ingestions show how they go on."""
-    if sys.stderr.isatty():
+    """A shell on standard output and error; on a terminal ingestions show how they go on, where the extra [cli] is."""
+    if sys.stderr.isatty() and find_spec("rich"):
         from rich.console import Console
 
         from lakesql.ingest.progress import Bar

@@ -85,6 +85,7 @@ KEYWORDS = [
     "PARTITIONED",
     "PURGE",
     "QUALIFY",
+    "QUARANTINE",
     "REGISTRY",
     "REPLAY",
     "RESET",

@@ -28,7 +28,7 @@ from lakesql.ingest.file_writers import FileWriter, writer_of
 from lakesql.ingest.folders import TimeFolders, time_folders, topic_folder
 from lakesql.ingest.manifest import DataFile, Manifest
 from lakesql.ingest.model import KAFKA, Committed, Decoded, Job, Load, Sink, State, WorkUnit
-from lakesql.ingest.quarantine import write_files
+from lakesql.ingest.quarantine import held, write_files
 from lakesql.ingest.spool import SPOOL_DIR, Spool
 from lakesql.ingest.topics import target_options
 from lakesql.storage import Storage, open_storage
@@ -80,6 +80,9 @@ class FileSink(Sink):
                 )
             selection = self._selection()
             return FileLoad(self._storage, self._job, self._options_of, last, run, held.pop_all(), selection)
+
+    def quarantined(self) -> tuple[Storage, list[str]]:
+        return self._storage, held(one.state for one in manifest.history(self._storage, self._job.name))
 
     def _selection(self) -> Selection | None:
         if self._job.target.select is None:

@@ -25,6 +25,9 @@ APPEND_OFFSETS = "hoodie.streamer.source.kafka.append.offsets"
 ENVELOPE = "lakesql.envelope"
 _DELETED = {"debezium": ("_change_operation_type", "d"), "dms": ("Op", "D")}
 
+NO_KEY = "the record key is NULL or empty"
+"""How the error of a row in quarantine begins that has no record key; its value is the decoded row."""
+
 _KAFKA_TYPES = {
     "_topic": "VARCHAR",
     "_partition": "INTEGER",
@@ -190,7 +193,7 @@ class Batch:
         if not count:
             return live
         own = ", ".join(quote(c) for c in self.columns if c not in _KAFKA_TYPES)
-        error = f"the record key is NULL or empty (columns: {', '.join(fields)}); the value is shown as decoded"
+        error = f"{NO_KEY} (columns: {', '.join(fields)}); the value is shown as decoded"
         self.unkeyed = self.con.sql(
             f"SELECT {', '.join(_KAFKA_TYPES)}, encode(CAST((SELECT to_json(d) FROM (SELECT {own}) d) AS VARCHAR)) AS "
             f"_value, CAST(NULL AS VARCHAR) AS schema_id, 'key' AS stage, {literal(error)} AS error "

@@ -81,6 +81,10 @@ class HudiSink:
         """A load for one commit on top of this state. Rolls back what a dead run of this ingestion left."""
         return HudiLoad(self, before, run)
 
+    def quarantined(self) -> tuple[Storage, list[str]]:
+        """Where the quarantine of this ingestion is, and the names of its files, the oldest first."""
+        return self.quarantine, quarantine.named(load_head(self.storage), self.job.name) if self.exists() else []
+
     def replay(self, run: str, before: State | None = None) -> "HudiLoad":
         """A load whose rows come again: stored offsets do not move, and if another run moves them from where `before` has
         them (None: where they are now) it is an IngestConflict. IngestError unless rows are upserted.
@@ -178,7 +182,7 @@ class HudiLoad:
 
     def _idle(self, state: State, waits: Mapping[str, Waiting]) -> Committed | None:
         """What to answer when there is nothing to commit. IngestError when records were read and no offset moved."""
-        if self._replays or state.offsets() != self._before.offsets():
+        if self._replays or state.released or state.offsets() != self._before.offsets():
             return None
         if any(wait.rows for wait in waits.values()):
             raise IngestError(
@@ -224,11 +228,15 @@ class HudiLoad:
                 raise _MovedError(_moved_text(sink, stored, self._before))
             if self._replays:
                 return {}  # what is stored is carried on
+            if not set(state.released) <= set(quarantine.named(now, state.ingestion) if state.released else ()):
+                raise _MovedError(_released_text(sink))
             quarantine.remove_unnamed(sink.quarantine, now, state.ingestion)
             tables = [*bad.tables, *([batch.unkeyed] if batch.unkeyed is not None else [])]
             if not tables:
                 return extras_of(now, state)
             name = quarantine.name_of(state.ingestion, self._before.offsets(), state.offsets())
+            if state.released:
+                name = quarantine.name_again(state.ingestion, state.released)
             files = quarantine.write_files(sink.quarantine, name, tables, self._run)
             return extras_of(now, _counted(replace(state, quarantine=(*state.quarantine, *files)), batch.unkeyed))
 
@@ -281,6 +289,13 @@ def _moved_text(sink: HudiSink, stored: State, before: State) -> str:
         f"{sink.storage.uri}: another run of the ingestion {before.ingestion} was faster: partition {at} stands at "
         f"{now.get(at, 'no offset')}, this run began at {then.get(at, 'no offset')}. Nothing was committed. Run the "
         "ingestion again; it goes on from there."
+    )
+
+
+def _released_text(sink: HudiSink) -> str:
+    return (
+        f"{sink.storage.uri}: another replay of the quarantine of {sink.job.name} was faster. Nothing was committed. Replay "
+        "again what is still there."
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from lakesql.errors import CommitConflict, LakeError, TooManyBadRecords
+from lakesql.storage import Storage
 
 # ---------------------------------------------------------------- what is asked
 
@@ -409,6 +410,9 @@ class State:
     quarantine: tuple[str, ...] = ()  # files that this commit made, relative to the target
     metrics: Mapping[str, float] = field(default_factory=dict)
     note: str = ""  # of a commit that only moves offsets: why
+    released: tuple[
+        str, ...
+    ] = ()  # files of earlier commits' quarantine that do not count any more: `quarantine` has the rest
 
     def offsets(self) -> dict[TopicPartition, int]:
         return {at: one.next for at, one in self.partitions.items()}
@@ -460,6 +464,9 @@ class Sink(Protocol):
 
     def begin(self, before: State, run: str) -> Load:
         """A load for one commit on top of this state. Rolls back what a dead run of this ingestion left."""
+
+    def quarantined(self) -> tuple[Storage, list[str]]:
+        """Where the quarantine of this ingestion is, and the names of its files, the oldest first."""
 
 
 # ---------------------------------------------------------------- what was done

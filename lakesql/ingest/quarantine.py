@@ -2,7 +2,9 @@
 
 A commit names the files that belong to it in its state; readers take no others. They are written whole, under the
 table's lock and before the commit, and named after the ingestion and its range of offsets, so a run that is repeated
-writes the same names. What a dead run left, named by no commit, the next commit of the ingestion removes.
+writes the same names. What a dead run left, named by no commit, the next commit of the ingestion removes. A commit may
+also release files of earlier ones, whose records it brings as rows or in files of its own (`requeue`): they stay where
+they are, for the case that this commit is undone, and count no more.
 """
 
 import hashlib
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import FormatError
 from lakesql.format.timeline import instant_millis
-from lakesql.ingest.model import BAD, TopicPartition
+from lakesql.ingest.model import BAD, State, TopicPartition
 from lakesql.ingest.state import all_states, stored_in
 from lakesql.storage import Storage, open_storage
 from lakesql.table.state import TableState, load_head
@@ -50,6 +52,11 @@ def name_of(ingestion: str, low: Mapping[TopicPartition, int], high: Mapping[Top
     """The name of the files of a commit that moves the offsets from `low` to `high`, without number and ending."""
     moved = sorted((*at, low.get(at, -1), offset) for at, offset in high.items() if low.get(at) != offset)
     return f"{slug(ingestion)}-{hashlib.sha256(json.dumps(moved).encode()).hexdigest()[:20]}"
+
+
+def name_again(ingestion: str, released: Iterable[str]) -> str:
+    """The same of a commit that brings what is still bad of these files."""
+    return f"{slug(ingestion)}-{hashlib.sha256(json.dumps(sorted(released)).encode()).hexdigest()[:20]}"
 
 
 def write_files(storage: Storage, name: str, tables: Iterable[pa.Table], run: str) -> tuple[str, ...]:
@@ -88,7 +95,7 @@ def remove_unnamed(storage: Storage, table: TableState, ingestion: str) -> None:
     since_ms = instant_millis(start) - _ZONES_MS if start else 0
     strange = [info.path for info in there if info.path not in known and info.modified_ms >= since_ms]
     if strange:
-        known |= set(named(table, ingestion))
+        known |= {name for _, state in all_states(table) if state.ingestion == ingestion for name in state.quarantine}
     for name in strange:
         if name not in known:
             storage.delete(name)
@@ -101,11 +108,17 @@ def _named_in(extra: Mapping[str, str]) -> list[str]:
 
 
 def named(table: TableState, ingestion: str | None = None) -> list[str]:
-    """The files that completed commits name, the oldest first."""
+    """The files that completed commits name and none has released since, the oldest first."""
+    return held(state for _, state in all_states(table) if ingestion in (None, state.ingestion))
+
+
+def held(states: Iterable[State]) -> list[str]:
+    """The files that are in quarantine after these commits, given in their order."""
     found: dict[str, None] = {}
-    for _, state in all_states(table):
-        if ingestion in (None, state.ingestion):
-            found.update(dict.fromkeys(state.quarantine))
+    for state in states:
+        for name in state.released:
+            found.pop(name, None)
+        found.update(dict.fromkeys(state.quarantine))
     return list(found)
 
 

@@ -18,7 +18,7 @@ import duckdb
 import numpy as np
 
 from lakesql.errors import CommitConflict, CommitUnknown, IngestError, LakeError, LastingError, SQLError
-from lakesql.ingest import front, moving
+from lakesql.ingest import front, moving, requeue
 from lakesql.ingest import run as run_
 from lakesql.ingest.front import Work
 from lakesql.ingest.hudi_sink import HudiLoad, HudiSink
@@ -44,6 +44,7 @@ from lakesql.ingest.progress import Progress
 from lakesql.ingest.run import Parts
 from lakesql.ingest.setting_keys import OLDER
 from lakesql.ingest.weights import expected_bytes, weights
+from lakesql.storage import Storage
 
 EVERY = "*"
 """In place of a topic: all that the ingestion reads."""
@@ -58,16 +59,19 @@ Stored = Mapping[TopicPartition, PartitionState]
 class Replay:
     """What is read again. `end` None: up to where the ingestion stands; so are partitions that `end` does not name.
 
+    begin   None: no range, but what is in quarantine (`requeue`)
     given   names of the settings that are given for this replay alone
     """
 
-    begin: Wanted
+    begin: Wanted | None
     end: Wanted | None = None
     given: Sequence[str] = ()
 
 
 def plan(con: duckdb.DuckDBPyConnection, work: Work, asked: Replay) -> Plan:
     """What a replay would read; no record is read."""
+    if asked.begin is None:
+        return requeue.plan(con, work)
     job, remarks = _whole(work.job, asked.given)
     with front.assemble(con, job) as made:
         found = run_.planned(job, _replaying(job, made, asked))
@@ -82,6 +86,8 @@ def run(
     metrics: Metrics | None = None,
 ) -> Report:
     """Read again; `next` of the report is how far that came, not an offset that is stored."""
+    if asked.begin is None:
+        return requeue.run(con, work, progress, metrics)
     job, remarks = _whole(work.job, asked.given)
     with front.assemble(con, job) as made:
         done = run_.run(job, _replaying(job, made, asked), progress=progress, metrics=metrics)
@@ -205,6 +211,9 @@ class _Again(Sink):
     def settle(self) -> None:
         self.inner.settle()
 
+    def quarantined(self) -> tuple[Storage, list[str]]:
+        return self.inner.quarantined()
+
     def begin(self, before: State, run: str) -> HudiLoad:
         del before
         assert isinstance(self.inner, HudiSink)
@@ -215,6 +224,7 @@ class _Again(Sink):
 
 
 def _plan(job: Job, client: Client, made: Parts, asked: Replay, stored: Stored) -> Plan:
+    assert asked.begin is not None
     topics = {topic.name: topic for topic in client.topics()}
     chosen = tuple(made.select(job, tuple(topics.values())))
     begin = moving.places(job, _spread(asked.begin, chosen), topics, chosen)

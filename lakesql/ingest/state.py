@@ -57,6 +57,8 @@ def encode(state: State) -> dict[str, Any]:
     found: dict[str, Any] = {"version": VERSION, "run": state.run, "at_ms": state.at_ms, "partitions": topics}
     if state.quarantine:
         found["quarantine"] = list(state.quarantine)
+    if state.released:
+        found["released"] = list(state.released)
     if state.metrics:
         found["metrics"] = dict(sorted(state.metrics.items()))
     if state.note:
@@ -85,14 +87,16 @@ def decode(ingestion: str, stored: object, where: str) -> State:
             at = TopicPartition(topic, int(number))
             partitions[at] = _partition(_mapping(one, where, str(at)), f"{where}, partition {at}")
     quarantine, metrics = stored.get("quarantine", []), stored.get("metrics", {})
-    if not (isinstance(quarantine, list) and all(isinstance(q, str) for q in quarantine)):
-        raise _broken(where, "quarantine is not a list of names")
+    released = stored.get("released", [])
+    for what, names in (("quarantine", quarantine), ("released", released)):
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise _broken(where, f"{what} is not a list of names")
     if not (isinstance(metrics, dict) and all(_is_real(v) for v in metrics.values())):
         raise _broken(where, "metrics are not numbers")
     run, at_ms, note = stored.get("run", ""), stored.get("at_ms", 0), stored.get("note", "")
     if not (isinstance(run, str) and isinstance(note, str) and _is_number(at_ms)):
         raise _broken(where, "run, note or at_ms is of the wrong type")
-    return State(ingestion, run, at_ms, partitions, tuple(quarantine), metrics, note)
+    return State(ingestion, run, at_ms, partitions, tuple(quarantine), metrics, note, tuple(released))
 
 
 def _partition(stored: Mapping[str, Any], where: str) -> PartitionState:

@@ -12,7 +12,7 @@ from lakesql.ingest.definitions import Definition
 from lakesql.ingest.front import TOPIC, PathOf
 from lakesql.ingest.manifest import Manifest
 from lakesql.ingest.model import State
-from lakesql.ingest.quarantine import records
+from lakesql.ingest.quarantine import held, records
 from lakesql.ingest.state import found_in, runs, state_of, stored_in
 from lakesql.storage import Storage, open_storage
 from lakesql.table.state import PROPERTIES, TableState, load
@@ -59,7 +59,7 @@ def runs_of_folder(storage: Storage, ingestion: str | None = None) -> pa.Table:
 
 def quarantine_of_folder(storage: Storage, ingestion: str | None = None) -> pa.Table:
     """The records of a folder's ingestions that could not be decoded."""
-    return records(storage, (name for one in _commits(storage, ingestion) for name in one.state.quarantine))
+    return records(storage, held(one.state for one in _commits(storage, ingestion)))
 
 
 def _commits(storage: Storage, ingestion: str | None) -> Iterator[Manifest]:

@@ -355,15 +355,16 @@ class Connection:
 
     def df(self) -> Any:
         """The remaining rows of the last `execute` as a pandas data frame."""
+        _package("pandas")
         return self.duckdb.df()
 
     def fetchdf(self) -> Any:
         """As `df`."""
-        return self.duckdb.df()
+        return self.df()
 
     def pl(self) -> Any:
         """The remaining rows of the last `execute` as a polars data frame."""
-        return import_module("polars").from_arrow(self.arrow())
+        return _package("polars").from_arrow(self.arrow())
 
     def arrow(self) -> pa.Table:
         """The remaining rows of the last `execute` as an Arrow table."""
@@ -506,6 +507,16 @@ class Connection:
             *shown,
             *([markup.line("read-only", quiet=True)] if self._session.read_only else []),
         )
+
+
+def _package(name: str) -> Any:
+    """A package of data frames. LakeError when it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise LakeError(
+            f"data frames of {name} need the package {name}. Install it: pip install {name}. arrow() gives the rows without it."
+        ) from error
 
 
 def _named(pieces: Sequence[Piece]) -> set[str]:

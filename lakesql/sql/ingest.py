@@ -62,14 +62,15 @@ def run_ingestion(session: Session, statement: RunIngestion) -> pa.Table:
 
 
 def replay_ingestion(session: Session, statement: ReplayIngestion) -> pa.Table:
-    """Read an old range again into the table of a named ingestion; its offsets stay."""
+    """Read an old range again into the table of a named ingestion, or decode its quarantine again; its offsets stay."""
     asked = _asked(session, statement)
     return run(session, _changed(session, statement), asked)
 
 
 def _asked(session: Session, statement: ReplayIngestion) -> Replay:
     end = None if statement.end is None else _wanted(session, statement.end)
-    return Replay(_wanted(session, statement.begin), end, [option.key for option in statement.options])
+    begin = None if statement.begin is None else _wanted(session, statement.begin)
+    return Replay(begin, end, [option.key for option in statement.options])
 
 
 def explain(session: Session, statement: ExplainIngest) -> pa.Table:

@@ -290,10 +290,10 @@ Places = tuple[tuple[str, tuple[Place, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class ReplayIngestion:
-    """REPLAY INGESTION name FROM place [TO place] [WITH (options)]"""
+    """REPLAY INGESTION name FROM place [TO place] [WITH (options)]; `begin` None: FROM QUARANTINE"""
 
     ingestion: str
-    begin: Places
+    begin: Places | None
     end: Places | None
     options: tuple[Option, ...]
 

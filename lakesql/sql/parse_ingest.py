@@ -388,18 +388,15 @@ def _drop(cursor: Cursor) -> DropIngestion:
 
 
 def _replay(cursor: Cursor) -> ReplayIngestion:
-    """REPLAY INGESTION name FROM place [TO place] [WITH (...)]; a place is one for all partitions, or a list in brackets"""
+    """REPLAY INGESTION name FROM {QUARANTINE | place [TO place]} [WITH (...)]; a place is one for all partitions, or a list
+    in brackets"""
     cursor.expect("REPLAY")
     _noun(cursor)
     name = _name(cursor)
     cursor.expect("FROM")
-    if cursor.sees("QUARANTINE"):
-        cursor.refuse(
-            "REPLAY INGESTION ... FROM QUARANTINE",
-            "kafka_quarantine('table') has the records with their offsets; replay from the first of these, if the topic "
-            "still has them, or decode their _value in an INSERT.",
-        )
-    begin, end = _span(cursor), _span(cursor) if cursor.accept("TO") else None
+    begin = end = None
+    if not cursor.accept("QUARANTINE"):
+        begin, end = _span(cursor), _span(cursor) if cursor.accept("TO") else None
     options = _options(cursor) if cursor.accept("WITH") else ()
     cursor.finish()
     return ReplayIngestion(name, begin, end, options)

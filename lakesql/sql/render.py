@@ -9,7 +9,7 @@ long values are cut first, then columns are left out: Hudi's meta columns, then 
 import json
 from collections.abc import Callable, Collection, Sequence
 
-from rich.cells import cell_len, set_cell_size
+from lakesql.sql.cells import cell_len, set_cell_size
 
 ROWS_MAX = 40
 WIDTH_MIN = 20

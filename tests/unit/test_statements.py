@@ -310,7 +310,6 @@ UNSUPPORTED = [
     ("DESCRIBE EXTENDED trips", "DESCRIBE EXTENDED is not supported"),
     ("REFRESH TABLE trips", "REFRESH TABLE is not supported"),
     ("MSCK REPAIR TABLE trips", "MSCK is not supported"),
-    ("REPLAY INGESTION o FROM QUARANTINE", "REPLAY INGESTION ... FROM QUARANTINE is not supported"),
 ]
 
 

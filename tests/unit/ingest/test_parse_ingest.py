@@ -216,6 +216,7 @@ MALFORMED = [
     ("ALTER INGESTION a SET OFFSETS (x = 1)", "expected TOPIC, the number of a partition, or ALL"),
     ("ALTER INGESTION a SET OFFSETS (0 = timestamp 7)", "expected a time in quotes"),
     ("ALTER INGESTION a SET OFFSETS (topic 'x', 0 = 1, topic 'x', 1 = 1)", "topic x is given twice"),
+    ("REPLAY INGESTION o FROM QUARANTINE TO 7", "unexpected 'TO'"),
 ]
 
 
@@ -228,6 +229,8 @@ def test_a_replay_says_from_where_to_where():
         options(("a.b", "1"), sql=sql),
     )
     assert parsed("REPLAY INGESTION o FROM 12").end is None
+    again = parsed("REPLAY INGESTION o FROM QUARANTINE WITH (a.b = 1)")
+    assert (again.begin, again.end, [option.key for option in again.options]) == (None, None, ["a.b"])
     assert isinstance(parsed("EXPLAIN REPLAY INGESTION o FROM earliest").statement, ReplayIngestion)
 
 
@@ -242,7 +245,6 @@ def test_malformed_statements_say_what_was_expected_and_where(sql, text):
 @pytest.mark.parametrize(
     ("sql", "text"),
     [
-        ("REPLAY INGESTION o FROM QUARANTINE", "kafka_quarantine('table') has the records"),
         ("EXPLAIN (FATES) INGEST INTO t FROM KAFKA (a=1)", "EXPLAIN alone shows the plan"),
         ("EXPLAIN DROP INGESTION a", "EXPLAIN RUN INGESTION name"),
         ("PREPARE p AS INGEST INTO t FROM KAFKA (a=1)", "Use execute(sql, parameters)"),
