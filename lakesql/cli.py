@@ -27,7 +27,7 @@ from lakesql.sql.connection import Connection, connect
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "archive", "demo")
+_COMMANDS = ("run", "serve", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "archive", "demo")
 
 
 class Format(StrEnum):
@@ -179,6 +179,33 @@ def _connected(database: str, warehouse: str | None, read_only: bool) -> Iterato
     except KeyboardInterrupt as error:
         typer.echo("Interrupted", err=True)
         raise typer.Exit(130) from error
+
+
+@app.command()
+def serve(
+    database: Database = ":memory:",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port, which is said.")] = 9494,
+    host: Annotated[str, typer.Option(help="Where to listen; others than localhost have no encryption.")] = "localhost",
+    token: Annotated[
+        str | None, typer.Option(help="What clients must know; others on this machine may see it. Or LAKESQL_TOKEN.")
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option("--token-file", help="A file with the token.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Let clients change tables.")] = False,
+    warehouse: Warehouse = None,
+) -> None:
+    """The warehouse for stock DuckDB shells, which attach over DuckDB's protocol Quack; until Ctrl-C."""
+    from lakesql import serve as served
+
+    secret, made = served.token_of(token, token_file)
+    _require_database(database)
+    with _connected(database, warehouse, False) as con:
+        server = served.Server(con, host, port or served.free_port(host), secret, write)
+
+        def started() -> None:
+            typer.echo(served.greeting(con, server, write, secret if made else None))
+            sys.stdout.flush()
+
+        served.run(server, started, typer.echo)
 
 
 @app.command()
