@@ -39,6 +39,7 @@ class Format(StrEnum):
     JSONLINES = "jsonlines"
     MARKDOWN = "markdown"
     LINE = "line"
+    LIST = "list"
 
 
 class _Group(TyperGroup):
@@ -70,8 +71,9 @@ lakesql run FILE [DATABASE]    run a script
 \b
 Options of all three (of run all but -c):
   -c SQL             run this and exit
-  --format FORMAT    table, csv, json, jsonlines, markdown or line
+  --format FORMAT    table, csv, json, jsonlines, markdown, line or list
   --maxrows N        how many rows a table shows, 0 for all; default 40
+  -init FILE         run this first; without it, ~/.lakesqlrc in the shell
   --warehouse DIR    folder of the Hudi tables; default ./warehouse
   --read-only        change neither the database nor a table
 
@@ -107,6 +109,7 @@ def _version(show: Annotated[bool, typer.Option("--version", help="Show the vers
 def sql_command(
     database: Database = ":memory:",
     command: Annotated[list[str] | None, typer.Option("-c", metavar="SQL", help="Run this and exit.")] = None,
+    init: Annotated[Path | None, typer.Option("-init", "--init", help="Run this first, not ~/.lakesqlrc.")] = None,
     format: Output = Format.TABLE,  # noqa: A002
     maxrows: MaxRows = render.ROWS_MAX,
     warehouse: Warehouse = None,
@@ -116,14 +119,22 @@ def sql_command(
     _require_database(database)
     with _connected(database, warehouse, read_only) as con:
         shell = new_shell(con, format.value, maxrows)
+        if init is not None:
+            _require(batch(shell, read_script(init), init))
         if command:
-            _require(all(batch(shell, text) for text in command))
+            _require(all(batch(shell, text) for text in command if shell.running))
         elif sys.stdin.isatty():
-            from lakesql.terminal import interactive
+            from lakesql.terminal import RC, interactive
 
+            if init is None and (rc := Path.home() / RC).is_file():
+                batch(shell, read_script(rc), rc)  # its errors are shown, and the shell is there all the same
             interactive(shell)
         else:
             _require(batch(shell, sys.stdin.read()))
+        if shell.con is not con:
+            shell.con.close()
+        if shell.code:
+            raise typer.Exit(shell.code)
 
 
 @app.command()

@@ -131,6 +131,11 @@ class Connection:
         return self._session.warehouse
 
     @property
+    def read_only(self) -> bool:
+        """Whether neither the database nor a Hudi table can be changed."""
+        return self._session.read_only
+
+    @property
     def tables(self) -> dict[str, str]:
         """Name -> path of the Hudi tables known."""
         return self._session.instance.tables()
