@@ -233,8 +233,9 @@ class Clients:
     def _gone(self) -> dict[str, Client]:
         """Clients that left, taken out of the list."""
         with self._con._session.instance.cursor() as cursor:
-            rows = cursor.execute("SELECT connection_id FROM quack_active_connections()").fetchall()
-        here = {str(client_id) for (client_id,) in rows}
+            rows = cursor.execute("FROM quack_active_connections()").fetchall()
+            at = next(n for n, column in enumerate(cursor.description) if column[0].endswith("connection_id"))
+        here = {str(row[at]) for row in rows}
         return {client_id: self._clients.pop(client_id) for client_id in [*self._clients] if client_id not in here}
 
     def stop(self) -> bool:

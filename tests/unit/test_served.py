@@ -174,3 +174,15 @@ def test_token_comes_from_one_place_and_is_long_enough(tmp_path, monkeypatch):
             serve.token_of(given, file)
     with pytest.raises(LakeError, match=r"nothing: it cannot be read"):
         serve.token_of(None, tmp_path / "nothing")
+
+
+def test_extension_that_is_not_to_be_had_is_named_with_the_ways_to_get_it():
+    class WithoutExtensions:
+        def execute(self, text):
+            raise duckdb.IOException(f"IO Error: {text} failed\nand more")
+
+    with pytest.raises(
+        LakeError,
+        match=r"extension httpfs for DuckDB .*IO Error: INSTALL httpfs; LOAD httpfs failed .*lakesql\[serve\]",
+    ):
+        serve.load_quack(WithoutExtensions())
