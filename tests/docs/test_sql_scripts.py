@@ -1,6 +1,6 @@
 """Each script in `sql/` runs on a fresh connection, as Copy-on-Write and as Merge-on-Read, and gives its `-- result:` lines.
 
-`hudi.sql` is no such script: it is for the stock DuckDB shell (test_shell.py).
+`hudi.sql` and `serve.sql` are no such scripts: they are for the stock DuckDB shell (test_shell.py, tests/quack).
 """
 
 import re
@@ -10,7 +10,9 @@ import pytest
 
 import lakesql
 
-SCRIPTS = sorted(p for p in (Path(__file__).parents[2] / "sql").glob("*.sql") if p.name != "hudi.sql")
+SCRIPTS = sorted(
+    p for p in (Path(__file__).parents[2] / "sql").glob("*.sql") if p.name not in ("hudi.sql", "serve.sql")
+)
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
