@@ -92,9 +92,12 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
             command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         assert process.stdout is not None
-        first = process.stdout.readline()
-        if " is served at quack:" not in first:
-            pytest.fail(first + process.communicate(timeout=60)[0])
+        said = [process.stdout.readline()]
+        while said[-1] and " is served at quack:" not in said[-1]:
+            said.append(process.stdout.readline())
+        if not (first := said[-1]):
+            process.communicate()
+            pytest.fail("".join(said))
         at = int(first.split("quack:localhost:")[1].split(".")[0])
         running.append(Served(process, at, tmp_path, _home(tmp_path / "home")))
         return running[-1]
