@@ -22,7 +22,9 @@ def test_examples_give_what_the_text_says(serve, tmp_path):
     done = served.shell(script, "-init", str(client))
     assert "Error" not in done.stderr, done.stderr
     out = re.sub(r" at /\S+/lake/trips\.", "", done.stdout)
-    kept = [line for line in out.splitlines() if line and line not in ("true", "Success") and line[0] not in "┌│├└\x1b "]
+    kept = [
+        line for line in out.splitlines() if line and line not in ("true", "Success") and line[0] not in "┌│├└\x1b "
+    ]
     assert kept == wanted.splitlines()
 
 
