@@ -18,6 +18,7 @@ HUDI_VERSIONS := 1.2.0 1.0.2 0.15.0
 HUDI_JARS := $(HUDI_VERSIONS:%=$(SPARK_VENV)/jars/hudi-spark3.5-bundle_2.12-%.jar)
 DUCKLAKE_VENV := .venv-ducklake
 DUCKLAKE := duckdb==1.5.5 duckdb-extension-ducklake==1.5.5 pyarrow
+QUACK_VENV := .venv-quack
 KAFKA := .kafka
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
@@ -26,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest
 LAKESQL_SPARK ?=
 FAST := not spark and not kafka and not slow and not bench
 
-.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-small bench-check ducklake regold wheel-check clean
+.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-small bench-check ducklake quack test-quack regold wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +125,17 @@ $(DUCKLAKE_VENV)/.installed: Makefile
 	@$(DUCKLAKE_VENV)/bin/python $(PIP_INSTALL) $(DUCKLAKE) || echo "not to be had here: the benchmarks run without DuckLake" >&2
 	@touch $@
 
+quack: $(QUACK_VENV)/.installed ## make .venv-quack: the DuckDB that has the extension quack, and its shell, for the tests of lakesql serve
+
+$(QUACK_VENV)/.installed: pyproject.toml
+	@echo "installing lakesql[serve] into $(QUACK_VENV)"
+	@test -x $(QUACK_VENV)/bin/python || $(PYTHON) -m venv $(QUACK_VENV)
+	@$(QUACK_VENV)/bin/python $(PIP_INSTALL) --editable '.[serve]' duckdb-cli==1.5.5
+	@touch $@
+
+test-quack: $(VENV)/.test quack ## stock DuckDB shells at a lakesql serve
+	LAKESQL_QUACK=required $(PYTEST) -q tests/quack
+
 regold: $(VENV)/.test ## write the golden files anew; review the diff
 	$(PYTEST) -q tests/unit/test_merge_into.py tests/unit/test_refused.py tests/docs/test_procedures.py tests/docs/test_ingest_settings.py tests/docs/test_ingest_conformance.py tests/docs/test_plots.py tests/docs/test_reference.py tests/docs/test_sql_scripts.py tests/docs/test_interop_matrix.py --regold
 
@@ -131,4 +143,4 @@ wheel-check: $(VENV)/.test ## build the wheel, install it on every Python at han
 	@$(BIN)/python tests/packaging/check_wheel.py $(WHEEL)
 
 clean: ## remove the environments and all caches
-	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(QUACK_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -24,7 +24,9 @@ from lakesql.sql import render
 from lakesql.upkeep import keep, seconds_of
 
 _DEFAULT = "sql"
-_COMMANDS = ("run", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "archive", "plot", "demo")
+_COMMANDS = (
+    "run", "serve", "ingest", "inspect", "doctor", "advise", "compact", "cluster", "clean", "archive", "plot", "demo",
+)  # fmt: skip
 
 
 class Format(StrEnum):
@@ -36,6 +38,7 @@ class Format(StrEnum):
     JSONLINES = "jsonlines"
     MARKDOWN = "markdown"
     LINE = "line"
+    LIST = "list"
 
 
 class _Group(TyperGroup):
@@ -67,8 +70,9 @@ lakesql run FILE [DATABASE]    run a script
 \b
 Options of all three (of run all but -c):
   -c SQL             run this and exit
-  --format FORMAT    table, csv, json, jsonlines, markdown or line
+  --format FORMAT    table, csv, json, jsonlines, markdown, line or list
   --maxrows N        how many rows a table shows, 0 for all; default 40
+  -init FILE         run this first; without it, ~/.lakesqlrc in the shell
   --warehouse DIR    folder of the Hudi tables; default ./warehouse
   --read-only        change neither the database nor a table
 
@@ -103,6 +107,7 @@ def _version(show: Annotated[bool, typer.Option("--version", help="Show the vers
 def sql_command(
     database: Database = ":memory:",
     command: Annotated[list[str] | None, typer.Option("-c", metavar="SQL", help="Run this and exit.")] = None,
+    init: Annotated[Path | None, typer.Option("-init", "--init", help="Run this first, not ~/.lakesqlrc.")] = None,
     format: Output = Format.TABLE,  # noqa: A002
     maxrows: MaxRows = render.ROWS_MAX,
     warehouse: Warehouse = None,
@@ -112,14 +117,22 @@ def sql_command(
     require_database(database, _COMMANDS)
     with connected(database, warehouse, read_only) as con:
         shell = new_shell(con, format.value, maxrows)
+        if init is not None:
+            _require(batch(shell, read_script(init), init))
         if command:
-            _require(all(batch(shell, text) for text in command))
+            _require(all(batch(shell, text) for text in command if shell.running))
         elif sys.stdin.isatty():
-            from lakesql.terminal import interactive
+            from lakesql.terminal import RC, interactive
 
+            if init is None and (rc := Path.home() / RC).is_file():
+                batch(shell, read_script(rc), rc)  # its errors are shown, and the shell is there all the same
             interactive(shell)
         else:
             _require(batch(shell, sys.stdin.read()))
+        if shell.con is not con:
+            shell.con.close()
+        if shell.code:
+            raise typer.Exit(shell.code)
 
 
 @app.command()
@@ -136,6 +149,33 @@ def run(
     require_database(database, _COMMANDS)
     with connected(database, warehouse, read_only) as con:
         _require(batch(new_shell(con, format.value, maxrows), text, file))
+
+
+@app.command()
+def serve(
+    database: Database = ":memory:",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port, which is said.")] = 9494,
+    host: Annotated[str, typer.Option(help="Where to listen; others than localhost have no encryption.")] = "localhost",
+    token: Annotated[
+        str | None, typer.Option(help="What clients must know; others on this machine may see it. Or LAKESQL_TOKEN.")
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option("--token-file", help="A file with the token.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Let clients change tables.")] = False,
+    warehouse: Warehouse = None,
+) -> None:
+    """The warehouse for stock DuckDB shells, which attach over DuckDB's protocol Quack; until Ctrl-C."""
+    from lakesql import serve as served
+
+    secret, made = served.token_of(token, token_file)
+    require_database(database, _COMMANDS)
+    with connected(database, warehouse, False) as con:
+        server = served.Server(con, host, port or served.free_port(host), secret, write)
+
+        def started() -> None:
+            typer.echo(served.greeting(con, server, write, secret if made else None))
+            sys.stdout.flush()
+
+        served.run(server, started, typer.echo)
 
 
 @app.command()

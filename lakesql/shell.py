@@ -4,12 +4,16 @@
 function of a line of input and can be run without a terminal. Prompt, history and completion: `terminal`.
 """
 
+import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
@@ -19,8 +23,13 @@ import duckdb
 from lakesql.errors import LakeError
 from lakesql.interrupt import interruptible
 from lakesql.sql import render, script
-from lakesql.sql.connection import Connection
+from lakesql.sql.connection import Connection, connect
 from lakesql.sql.lexer import is_complete
+
+
+def _nothing(con: Connection, text: str) -> AbstractContextManager[None]:
+    del con, text
+    return nullcontext()
 
 
 @dataclass(slots=True)
@@ -42,6 +51,18 @@ class Shell:
     """Whether the last input failed."""
     file: TextIO | None = field(default=None)
     """Where results go instead of `out`."""
+    once: bool = False
+    """Whether `file` takes the next result alone."""
+    headers: bool = True
+    null: str | None = None
+    """What stands for NULL, None: what the format has for it."""
+    echo: bool = False
+    bail: bool = True
+    """Whether a script stops at its first error."""
+    code: int = 0
+    """Exit code that `.exit` asked for."""
+    waiting: Callable[[Connection, str], AbstractContextManager[None]] = _nothing
+    """What a person sees while a statement runs."""
 
     def say(self, text: str) -> None:
         """Write a result."""
@@ -74,12 +95,16 @@ def run_input(shell: Shell, text: str, place: Place = Place()) -> None:
     KeyboardInterrupt is written too by an interactive shell, which goes on, and raised by others.
     """
     shell.failed = False
+    if shell.echo:
+        shell.say(text.strip())
     try:
         if text.lstrip().startswith("."):
             _command(shell, text.strip(), place)
-        else:
-            with interruptible(shell.con.duckdb):
-                _statements(shell, text, place)
+            return
+        with interruptible(shell.con.duckdb):
+            _statements(shell, text, place)
+        if shell.once:
+            _output(shell, "")
     except KeyboardInterrupt:
         shell.failed = True
         if not shell.interactive:
@@ -88,18 +113,27 @@ def run_input(shell: Shell, text: str, place: Place = Place()) -> None:
 
 
 def _statements(shell: Shell, text: str, place: Place) -> None:
-    started = time.perf_counter()
+    started, before = time.perf_counter(), os.times()
     limited = shell.mode == "table" and shell.file is None
+    results = script.run(shell.con, text, shell.mode, shell.rows_max or None if limited else None)
     try:
-        for result in script.run(shell.con, text, shell.mode, shell.rows_max or None if limited else None):
+        while True:
+            with shell.waiting(shell.con, text):
+                result = next(results, None)
+            if result is None:
+                break
             if result.columns or result.written:
-                shell.say(script.shown(result, shell.mode, _width(shell) if limited else None))
+                shell.say(
+                    script.shown(result, shell.mode, _width(shell) if limited else None, shell.null, shell.headers)
+                )
             if result.note:
                 print(f"Note: {result.note}", file=shell.err)
     except script.ScriptError as error:
         shell.complain(str(error), place.at(error.line, text))
     if shell.timer:
-        shell.say(f"Run time: {time.perf_counter() - started:.3f} s")
+        real, after = time.perf_counter() - started, os.times()
+        user, system = after.user - before.user, after.system - before.system
+        shell.say(f"Run Time (s): real {real:.3f} user {user:.6f} sys {system:.6f}")
 
 
 def _width(shell: Shell) -> int | None:
@@ -114,12 +148,14 @@ def _width(shell: Shell) -> int | None:
 
 def _command(shell: Shell, text: str, place: Place) -> None:
     name, _, argument = text[1:].partition(" ")
-    command = COMMANDS.get(name.lower())
-    if command is None:
-        shell.complain(f".{name} is unknown; .help lists the commands.", place.at(1, text))
+    found = [n for n in COMMANDS if n == name.lower()] or [n for n in COMMANDS if name and n.startswith(name.lower())]
+    if len(found) != 1:
+        near = found or get_close_matches(name.lower(), COMMANDS, 1)
+        meant = f" Did you mean {' or '.join('.' + n for n in near)}?" if near else ""
+        shell.complain(f".{name} is unknown; .help lists the commands.{meant}", place.at(1, text))
         return
     try:
-        command[1](shell, argument.strip().rstrip(";").strip())
+        COMMANDS[found[0]][1](shell, argument.strip().rstrip(";").strip())
     except (LakeError, duckdb.Error, OSError) as error:
         shell.complain(script.error_text(error), place.at(1, text))
 
@@ -136,33 +172,100 @@ def _tables(shell: Shell, argument: str) -> None:
 
 
 def _schema(shell: Shell, argument: str) -> None:
-    names = [argument] if argument else list(shell.con.tables)
+    known = shell.con.tables
+    names = [n for n in known if not argument or n.lower() == argument.lower()]
     for name in names:
-        if not any(t.lower() == name.lower() for t in shell.con.tables):
-            shell.complain(f"{name} is not a Hudi table of this connection; DESCRIBE {name} shows other tables.")
-            return
         columns = shell.con.duckdb.execute("FROM hudi_schema($1)", [name]).fetchall()
         shell.say(f"{name}:")
         for column, kind, nullable, key, partition, ordering in columns:
             marks = [m for m, on in (("record key", key), ("partition", partition), ("ordering", ordering)) if on]
             marks += [] if nullable else ["not null"]
             shell.say(f"  {column} {kind}" + (f"  ({', '.join(marks)})" if marks else ""))
+    others = shell.con.duckdb.execute(
+        "SELECT table_name, sql FROM duckdb_tables() WHERE NOT internal UNION ALL "
+        "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal ORDER BY 1"
+    ).fetchall()
+    for name, sql in others:
+        if (name.lower() == argument.lower() and name not in names) or (not argument and "hudi_" not in sql):
+            names.append(name)
+            shell.say(sql.strip())
+    if argument and not names:
+        shell.complain(f"{argument} is no table or view of this connection; .tables lists them.")
+
+
+def _databases(shell: Shell, argument: str) -> None:
+    del argument
+    rows = shell.con.duckdb.execute(
+        "SELECT database_name, coalesce(path, 'in memory'), CASE WHEN readonly THEN 'r/o' ELSE 'r/w' END "
+        "FROM duckdb_databases() WHERE NOT internal ORDER BY 1"
+    ).fetchall()
+    shell.say("\n".join(f"{name}: {path} {how}" for name, path, how in rows))
+    shell.say(f"Hudi tables: {shell.con.warehouse}")
 
 
 def _mode(shell: Shell, argument: str) -> None:
+    mode = _OTHER_NAMES.get(argument.lower(), argument.lower())
     if not argument:
         shell.say(f"mode: {shell.mode}")
-    elif argument.lower() not in render.FORMATS:
+    elif mode not in render.FORMATS:
         shell.complain(f"mode {argument} is unknown; use {', '.join(render.FORMATS)}.")
     else:
-        shell.mode = argument.lower()
+        shell.mode = mode
 
 
-def _timer(shell: Shell, argument: str) -> None:
-    if argument.lower() not in ("on", "off", ""):
-        shell.complain(".timer on or .timer off")
+def _switch(name: str) -> Callable[[Shell, str], None]:
+    """A command that turns something on or off, or without an argument round."""
+
+    def turn(shell: Shell, argument: str) -> None:
+        if argument.lower() not in ("on", "off", ""):
+            shell.complain(f".{name} on or .{name} off")
+            return
+        setattr(shell, name, argument.lower() == "on" if argument else not getattr(shell, name))
+
+    return turn
+
+
+def _nullvalue(shell: Shell, argument: str) -> None:
+    shell.null = argument.strip("'\"") if argument else None
+
+
+def _print(shell: Shell, argument: str) -> None:
+    shell.say(argument.strip("'\""))
+
+
+def _show(shell: Shell, argument: str) -> None:
+    del argument
+    on = {True: "on", False: "off"}
+    rows = {
+        "bail": on[shell.bail],
+        "echo": on[shell.echo],
+        "headers": on[shell.headers],
+        "maxrows": str(shell.rows_max),
+        "maxwidth": str(shell.width_max),
+        "mode": shell.mode,
+        "nullvalue": "as the mode has it" if shell.null is None else f'"{shell.null}"',
+        "output": "stdout" if shell.file is None else shell.file.name,
+        "timer": on[shell.timer],
+        "warehouse": shell.con.warehouse,
+    }
+    shell.say("\n".join(f"{name:>12}: {value}" for name, value in rows.items()))
+
+
+def _open(shell: Shell, argument: str) -> None:
+    warehouse, old = shell.con.warehouse, shell.con
+    shell.con = connect(argument.strip("'\"") or ":memory:", warehouse=warehouse, read_only=old.read_only)
+    old.close()
+
+
+def _cd(shell: Shell, argument: str) -> None:
+    if not argument:
+        shell.complain(".cd FOLDER")
         return
-    shell.timer = argument.lower() == "on" if argument else not shell.timer
+    os.chdir(Path(argument.strip("'\"")).expanduser())
+
+
+def _system(shell: Shell, argument: str) -> None:
+    shell.failed = subprocess.run(argument, shell=True, check=False).returncode != 0  # the person's own shell
 
 
 def _maxrows(shell: Shell, argument: str) -> None:
@@ -210,14 +313,14 @@ def read_script(file: Path) -> str:
 
 
 def run_script(shell: Shell, text: str, file: Path | None = None) -> bool:
-    """Run statements and dot commands up to the first error; whether all went well."""
+    """Run statements and dot commands up to the first error, or with .bail off to the end; whether all went well."""
+    well = True
     for line, piece in _inputs(text):
         run_input(shell, piece, Place(file, line))
-        if shell.failed:
-            return False
-        if not shell.running:
+        well = well and not shell.failed
+        if not shell.running or (shell.bail and not well):
             break
-    return True
+    return well
 
 
 def _inputs(text: str) -> Iterator[tuple[int, str]]:
@@ -238,6 +341,7 @@ def _inputs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _output(shell: Shell, argument: str) -> None:
+    shell.once = False
     if shell.file is not None:
         shell.file.close()
         shell.file = None
@@ -245,43 +349,49 @@ def _output(shell: Shell, argument: str) -> None:
         shell.file = Path(argument.strip("'\"")).expanduser().open("w", encoding="utf-8")
 
 
+def _once(shell: Shell, argument: str) -> None:
+    if not argument:
+        shell.complain(".once FILE")
+        return
+    _output(shell, argument)
+    shell.once = True
+
+
 def _help(shell: Shell, argument: str) -> None:
-    del argument
-    width = max(len(text) for text, _ in COMMANDS.values())
-    for name, (usage, _) in COMMANDS.items():
-        if name not in ("exit",):
-            shell.say(f"{usage:<{width}}  {_HELP[name]}")
+    width = max(len(usage) for usage, _, _ in COMMANDS.values())
+    lines = [f"{usage:<{width}}  {text}" for name, (usage, _, text) in COMMANDS.items() if name != "exit"]
+    shell.say("\n".join(line for line in lines if argument.lower().lstrip(".") in line.lower()) or "Nothing found.")
 
 
 def _quit(shell: Shell, argument: str) -> None:
-    del argument
     shell.running = False
+    shell.code = int(argument) if argument.isdecimal() else 0
 
 
-COMMANDS: dict[str, tuple[str, Callable[[Shell, str], None]]] = {
-    "tables": (".tables [TEXT]", _tables),
-    "schema": (".schema [TABLE]", _schema),
-    "mode": (".mode [FORMAT]", _mode),
-    "maxrows": (".maxrows [N]", _maxrows),
-    "maxwidth": (".maxwidth [N]", _maxwidth),
-    "timer": (".timer on|off", _timer),
-    "read": (".read FILE", _read),
-    "output": (".output [FILE]", _output),
-    "help": (".help", _help),
-    "quit": (".quit", _quit),
-    "exit": (".exit", _quit),
-}
-_HELP = {
-    "tables": "list tables and views whose name holds TEXT",
-    "schema": "columns of a Hudi table, or of all",
-    "mode": f"how results look: {', '.join(render.FORMATS)}",
-    "maxrows": f"how many rows a table shows, 0 for all; {render.ROWS_MAX} at first",
-    "maxwidth": "how wide a table is, 0 for the width of the terminal",
-    "timer": "show how long statements take",
-    "read": "run a script",
-    "output": "write results to FILE, without FILE to the screen again",
-    "help": "this list; statements end with a semicolon",
-    "quit": "leave, as Ctrl-D does",
+_OTHER_NAMES = {"duckbox": "table", "box": "table"}
+COMMANDS: dict[str, tuple[str, Callable[[Shell, str], None], str]] = {
+    "bail": (".bail on|off", _switch("bail"), "whether a script stops at its first error; on at first"),
+    "cd": (".cd FOLDER", _cd, "go to another folder"),
+    "databases": (".databases", _databases, "databases attached, and the folder of the Hudi tables"),
+    "echo": (".echo on|off", _switch("echo"), "write each statement before its result"),
+    "headers": (".headers on|off", _switch("headers"), "the line of names in csv and list"),
+    "help": (".help [TEXT]", _help, "this list, or its lines with TEXT; statements end with a semicolon"),
+    "maxrows": (".maxrows [N]", _maxrows, f"how many rows a table shows, 0 for all; {render.ROWS_MAX} at first"),
+    "maxwidth": (".maxwidth [N]", _maxwidth, "how wide a table is, 0 for the width of the terminal"),
+    "mode": (".mode [FORMAT]", _mode, f"how results look: {', '.join(render.FORMATS)}"),
+    "nullvalue": (".nullvalue [TEXT]", _nullvalue, "what stands for NULL; without TEXT what the mode has for it"),
+    "once": (".once FILE", _once, "write the next result to FILE"),
+    "open": (".open [DATABASE]", _open, "close the database and open another, without a name one in memory"),
+    "output": (".output [FILE]", _output, "write results to FILE, without FILE to the screen again"),
+    "print": (".print TEXT", _print, "write TEXT"),
+    "quit": (".quit", _quit, "leave, as Ctrl-D and .exit [CODE] do"),
+    "exit": (".exit [CODE]", _quit, ""),
+    "read": (".read FILE", _read, "run a script"),
+    "schema": (".schema [TABLE]", _schema, "columns of a Hudi table, the SQL of another; or of all"),
+    "shell": (".shell COMMAND", _system, "run a command of the system"),
+    "show": (".show", _show, "what is set"),
+    "tables": (".tables [TEXT]", _tables, "list tables and views whose name holds TEXT"),
+    "timer": (".timer on|off", _switch("timer"), "show how long statements take"),
 }
 
 
@@ -304,6 +414,8 @@ def new_shell(con: Connection, mode: str = "table", rows_max: int = render.ROWS_
         from rich.console import Console
 
         from lakesql.ingest.progress import Bar
+        from lakesql.waiting import waiting
 
         con.show_progress(lambda: Bar(Console(file=sys.stderr)))
+        return Shell(con, sys.stdout, sys.stderr, mode, rows_max, waiting=waiting)
     return Shell(con, sys.stdout, sys.stderr, mode, rows_max)

@@ -4,12 +4,12 @@ What a line of input does is `shell`'s.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, InMemoryHistory
@@ -22,8 +22,11 @@ from lakesql.ingest import definitions
 from lakesql.shell import COMMANDS, Shell, finish, run_input
 from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import is_complete
+from lakesql.sql.render import FORMATS
 
 HISTORY = ".lakesql_history"
+RC = ".lakesqlrc"
+"""A script in the home folder that the shell runs when it begins."""
 
 KEYWORDS = [
     "ALTER",
@@ -115,28 +118,71 @@ KEYWORDS = [
 
 
 class SqlCompleter(Completer):
-    """Keywords, tables, columns and dot commands that begin with the word before the cursor."""
+    """What begins with the word before the cursor: keywords, tables, columns and functions; behind CALL procedures, behind
+    SET and RESET settings, behind a dot commands and what they take."""
 
-    def __init__(self, con: Connection) -> None:
-        self._con = con
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """Candidates in the order: tables, columns, keywords."""
-        del complete_event
         text = document.text_before_cursor
+        con = self._shell.con
         if text.lstrip().startswith("."):
-            yield from (
-                Completion("." + c, -len(text.lstrip())) for c in COMMANDS if ("." + c).startswith(text.lstrip())
-            )
+            yield from _of_commands(con, text.lstrip(), complete_event)
             return
+        for pattern, names in _BEHIND:
+            if (found := pattern.search(text)) is not None:
+                word = found[1].lower()
+                yield from (Completion(n, -len(word)) for n in names(con) if n.lower().startswith(word))
+                return
         word = document.get_word_before_cursor()
         if _INGESTION.search(text):
             word = "" if word.isspace() else word
-            yield from (Completion(name, -len(word)) for name in ingestions(self._con, word))
+            yield from (Completion(name, -len(word)) for name in ingestions(con, word))
         if word and not word.isspace():
-            yield from (Completion(c, -len(word)) for c in candidates(self._con, word))
+            yield from (Completion(c, -len(word)) for c in candidates(con, word))
 
 
+def _of_commands(con: Connection, text: str, event: CompleteEvent) -> Iterator[Completion]:
+    """Dot commands, and behind one what it takes: files, formats, tables."""
+    name, blank, word = text.partition(" ")
+    if not blank:
+        yield from (Completion("." + c, -len(text)) for c in COMMANDS if ("." + c).startswith(text))
+    elif name in (".read", ".output", ".once", ".open", ".cd"):
+        yield from PathCompleter(only_directories=name == ".cd", expanduser=True).get_completions(Document(word), event)
+    else:
+        known = {".mode": [*FORMATS], ".schema": [*con.tables]}.get(
+            name, ["on", "off"] if "on|off" in _usage(name) else []
+        )
+        yield from (Completion(k, -len(word)) for k in known if k.lower().startswith(word.lower()))
+
+
+def _usage(command: str) -> str:
+    return COMMANDS[command[1:]][0] if command[1:] in COMMANDS else ""
+
+
+def procedures(con: Connection) -> list[str]:
+    """What CALL may name."""
+    del con
+    from lakesql.procedures import PROCEDURES
+
+    return sorted(PROCEDURES)
+
+
+def settings(con: Connection) -> list[str]:
+    """What SET and RESET may name: settings of Hudi, ours, and DuckDB's."""
+    from lakesql.services.spelling import KNOWN
+
+    with con.duckdb.cursor() as cursor:
+        rows = cursor.execute("SELECT name FROM duckdb_settings() WHERE name NOT LIKE '\\_\\_%' ESCAPE '\\'").fetchall()
+    return [*sorted(KNOWN), *sorted(str(name) for (name,) in rows)]
+
+
+_BEHIND: tuple[tuple[re.Pattern[str], Callable[[Connection], list[str]]], ...] = (
+    (re.compile(r"\bCALL\s+(\w*)$", re.IGNORECASE), procedures),
+    (re.compile(r"(?:^|;)\s*(?:SET|RESET)\s+(?:GLOBAL\s+|SESSION\s+)?([\w.]*)$", re.IGNORECASE), settings),
+)
 _INGESTION = re.compile(r"\bINGESTION\s+(IF\s+EXISTS\s+)?\w*$", re.IGNORECASE)
 
 
@@ -197,7 +243,7 @@ def interactive(shell: Shell) -> None:
             prompt_continuation=_continuation,
             history=kept,
             lexer=PygmentsLexer(SqlLexer),
-            completer=SqlCompleter(shell.con),
+            completer=SqlCompleter(shell),
             complete_while_typing=False,
             key_bindings=_bindings(),
         )

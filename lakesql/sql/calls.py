@@ -26,8 +26,7 @@ def call(session: Session, statement: CallStatement) -> pa.Table:
     if procedure.of_table and arguments.get("table") is None and arguments.get("path") is None:
         raise SQLError(f"CALL {procedure.name}: the table is NULL; give table => 'name' or path => 'folder'.")
     if procedure.changes(arguments):
-        if session.read_only:
-            raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
+        session.require_writable()
         session.require_no_transaction(f"CALL {procedure.name}")
         session.instance.release(session.owner)
         session.last_result = None  # the procedure may write; what wrote before is not the last any more

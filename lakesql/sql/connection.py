@@ -25,7 +25,7 @@ import pyarrow as pa
 from duckdb import BinderException, CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
-from lakesql.errors import LakeError, SQLError, StaleReadWarning, TableError
+from lakesql.errors import LakeError, SQLError, StaleReadWarning
 from lakesql.sql import functions, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
@@ -130,6 +130,11 @@ class Connection:
     def warehouse(self) -> str:
         """The folder of tables created without LOCATION."""
         return self._session.warehouse
+
+    @property
+    def read_only(self) -> bool:
+        """Whether neither the database nor a Hudi table can be changed."""
+        return self._session.read_only
 
     @property
     def tables(self) -> dict[str, str]:
@@ -289,8 +294,8 @@ class Connection:
         if isinstance(statement, Call):
             with bound(session, statement, params, piece.tokens) as given:
                 return calls.call(session, given)
-        if session.read_only and not isinstance(statement, Explain | ExplainIngest | ShowIngestion):
-            raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
+        if not isinstance(statement, Explain | ExplainIngest | ShowIngestion):
+            session.require_writable()
         if type(statement) in handlers.INGESTIONS:
             if not isinstance(statement, ExplainIngest | ShowIngestion):
                 session.require_no_transaction("a change of an ingestion or of its target")
@@ -432,8 +437,7 @@ class Connection:
         """Run the job: topics of Kafka into its target, data and offsets in one commit."""
         from lakesql.sql import ingest
 
-        if self._session.read_only:
-            raise TableError("the connection is read-only; connect without read_only=True to change Hudi tables.")
+        self._session.require_writable()
         with interrupts():
             self._session.drain()
             self._session.require_no_transaction("an ingestion")

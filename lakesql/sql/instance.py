@@ -151,6 +151,15 @@ class Instance:
         """From now on this thread runs statements for `owner`."""
         self._thread.owner = weakref.ref(owner)
 
+    def disown(self) -> None:
+        """From now on this thread runs statements for nobody known: DuckDB's own connections."""
+        self._thread.owner = None
+
+    def keep_unowned(self, count: int) -> None:
+        """Take so many plans of DuckDB's own connections to be still read."""
+        with self._lock:
+            self._unowned = deque(self._unowned, maxlen=count)
+
     def join(self, owner: Owner) -> None:
         """A connection was opened."""
         with self._lock:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _QUERIES = ("SELECT", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "SUMMARIZE")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _FETCHED_ROWS = 2048
+_ROWS_OF_A_GAP = 3
 _PLANS = ("explain_key", "explain_value")
 
 
@@ -48,7 +49,7 @@ class Result:
     """What the reader of a stale view should know."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)  # not frozen: Python sets the traceback of an exception
 class ScriptError(Exception):
     """A statement failed; `line` is where it begins in the script, counted from 1."""
 
@@ -99,7 +100,7 @@ def _execute(con: Connection, piece: Piece, mode: str, rows_max: int | None) -> 
     if not typed:
         return Result(columns, rows, (), count, written)
     half = len(columns) // 2
-    types = tuple(str(t) for t in rows[0][half:]) if rows else ()
+    types = tuple(str(t) for t in rows[0][half:]) if rows else _types(con, piece)
     return Result(columns[:half], [row[:half] for row in rows], types, count, written)
 
 
@@ -128,6 +129,16 @@ def _run(con: Connection, piece: Piece, fields: str) -> Connection | duckdb.Duck
     return other.execute(f"SELECT {fields} FROM rows")
 
 
+def _types(con: Connection, piece: Piece) -> tuple[str, ...]:
+    """The types of the columns of a query that gave no row; none when they are not to be had."""
+    if not _is_query(piece):
+        return ()
+    try:
+        return tuple(str(row[1]) for row in con.execute(f"DESCRIBE {piece.text}").fetchall())
+    except (duckdb.Error, LakeError):
+        return ()
+
+
 def _is_query(piece: Piece) -> bool:
     """Whether a statement may stand in brackets after FROM. Spark's spelling is translated as a whole, so it may not."""
     words = [t.word for t in piece.tokens]
@@ -143,23 +154,32 @@ def _other() -> duckdb.DuckDBPyConnection:
 
 
 def _fetched(fetch: Callable[[int], list[Any]], rows_max: int | None) -> tuple[list[Any], int]:
-    """The rows, and how many there were; of more than `rows_max` the first and the last ones."""
+    """The rows, and how many there were; of more than `rows_max` the first and the last ones.
+
+    A few rows too many are shown all: to leave them out takes as many lines.
+    """
+    if rows_max is None:
+        rows: list[Any] = []
+        while some := fetch(_FETCHED_ROWS):
+            rows += some
+        return rows, len(rows)
     first: list[Any] = []
     last: list[Any] = []
     count = 0
     while some := fetch(_FETCHED_ROWS):
         count += len(some)
-        free = len(some) if rows_max is None else max(0, (rows_max + 1) // 2 - len(first))
-        first += some[:free]
-        if rows_max is not None:
-            last = [*last, *some[free:]][-(rows_max // 2) :] if rows_max > 1 else []
-    return first + last, count
+        first += some[: max(0, rows_max + _ROWS_OF_A_GAP - len(first))]
+        last = [*last, *some][-(rows_max // 2) :] if rows_max > 1 else []
+    return (first, count) if count == len(first) else (first[: (rows_max + 1) // 2] + last, count)
 
 
-def shown(result: Result, mode: str, width: int | None = None) -> str:
-    """A result as text in a format; a table is at most `width` cells wide."""
+def shown(result: Result, mode: str, width: int | None = None, null: str | None = None, headers: bool = True) -> str:
+    """A result as text in a format; a table is at most `width` cells wide. `null`: what stands for NULL, None for the
+    format's own; without `headers` CSV and lists have no line of names."""
+    options: dict[str, Any] = {} if null is None or render.is_json(mode) else {"null": null}
     if mode != "table":
-        return render.FORMATS[mode](result.columns, result.rows)
+        options |= {} if headers or mode not in render.WITH_HEADERS else {"headers": False}
+        return render.FORMATS[mode](result.columns, result.rows, **options)
     if result.written is not None:
         from lakesql.ingest.tables import REPORT
 
@@ -169,7 +189,7 @@ def shown(result: Result, mode: str, width: int | None = None) -> str:
         return "\n".join(done)
     if result.columns == _PLANS:
         return "\n".join((row[1] or "").rstrip() for row in result.rows)
-    return render.table(result.columns, result.rows, result.types, result.count, width)
+    return render.table(result.columns, result.rows, result.types, result.count, width, **options)
 
 
 def error_text(error: BaseException) -> str:

@@ -55,6 +55,7 @@ class Session:
     home: str
     """What goes before the name of a view or macro of ours, so that it is found after USE; '' where they are TEMP."""
     clock: Clock = system_clock
+    read_only_text: str = "the connection is read-only; connect without read_only=True to change Hudi tables."
     settings: dict[str, str] = field(default_factory=dict)
     problems: dict[str, LakeError] = field(default_factory=dict)
     """Tables of the warehouse that cannot be read, by lower-case name."""
@@ -134,6 +135,11 @@ class Session:
         """Whether the connection is between BEGIN and COMMIT: then two statements have one transaction id."""
         first, second = (self.con.execute("SELECT txid_current()").fetchall()[0][0] for _ in range(2))
         return bool(first == second)
+
+    def require_writable(self) -> None:
+        """TableError on a connection that changes no Hudi table."""
+        if self.read_only:
+            raise TableError(self.read_only_text)
 
     def require_no_transaction(self, what: str) -> None:
         """SQLError inside of BEGIN ... COMMIT: a Hudi commit cannot be taken back by ROLLBACK."""

@@ -38,7 +38,7 @@ def test_statements_run_and_the_warehouse_is_the_folder_warehouse(run, tmp_path)
     assert (code, err) == (0, "")
     assert "insert: commit " in out
     assert "1 inserted" in out
-    assert out.endswith("│  1 │ one  │\n└────┴──────┘\n")
+    assert out.endswith("│     1 │ one     │\n└───────┴─────────┘\n")
     assert (tmp_path / "warehouse" / "t" / ".hoodie").is_dir()
 
 
@@ -86,7 +86,7 @@ def test_script_that_succeeds_has_exit_code_0(run, tmp_path):
     code, out, _ = run("run", "job.sql")
     assert code == 0
     assert "insert: commit " in out
-    assert "│ n │" in out
+    assert "│   n   │" in out
 
 
 def test_missing_script_is_an_error_without_traceback(run):
@@ -158,9 +158,9 @@ def test_explain_draws_the_plan(run):
 
 def test_tables_show_40_rows_unless_told_otherwise(run):
     out = run("-c", "FROM range(100)")[1]
-    assert out.endswith("100 rows (40 shown)\n")
+    assert out.endswith("   100 rows\n  (40 shown)\n")
     assert "99" in out
-    assert len(run("-c", "FROM range(100)", "--maxrows", "0")[1].splitlines()) == 104
+    assert len(run("-c", "FROM range(100)", "--maxrows", "0")[1].splitlines()) == 105
     assert len(run("-c", "FROM range(100)", "--format", "csv")[1].splitlines()) == 101
 
 

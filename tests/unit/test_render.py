@@ -10,20 +10,21 @@ ROWS = [("1", "one"), ("20", None), ("3", "a|b\nc")]
 
 def test_table_aligns_numbers_and_keeps_one_line_per_row():
     assert render.table(COLUMNS, ROWS, ("INTEGER", "VARCHAR")).split("\n") == [
-        "┌────┬────────┐",
-        "│ id │ name   │",
-        "├────┼────────┤",
-        "│  1 │ one    │",
-        "│ 20 │ NULL   │",
-        "│  3 │ a|b\\nc │",
-        "└────┴────────┘",
+        "┌───────┬─────────┐",
+        "│  id   │  name   │",
+        "│ int32 │ varchar │",
+        "├───────┼─────────┤",
+        "│     1 │ one     │",
+        "│    20 │ NULL    │",
+        "│     3 │ a|b\\nc  │",
+        "└───────┴─────────┘",
     ]
 
 
 def test_table_shows_the_first_and_last_rows_and_says_how_many_there_are():
     lines = render.table(("n",), [("0",), ("1",), ("9",)], count=1000).split("\n")
-    assert [line[2] for line in lines[3:-2]] == ["0", "1", "·", "·", "·", "9"]
-    assert lines[-1] == "1,000 rows (3 shown)"
+    assert [line[2] for line in lines[3:-3]] == ["0", "1", "·", "·", "·", "9"]
+    assert [line.strip() for line in lines[-2:]] == ["1000 rows", "(3 shown)"]
 
 
 def test_table_cuts_long_values_before_it_leaves_out_columns():
@@ -39,12 +40,12 @@ def test_narrow_table_leaves_out_meta_columns_first_and_then_the_middle():
     row = ("20240501100000000", "id:1", "1", "2.5", "oslo")
     text = render.table(columns, [row], width=30)
     assert text.split("\n")[1] == "│ … │ id │ fare │ city │"
-    assert text.endswith("5 columns (3 shown)")
+    assert [line.split() for line in text.split("\n")[-2:]] == [["1", "row", "5", "columns"], ["(3", "shown)"]]
     many = render.table(tuple(f"c{i}" for i in range(40)), [tuple("v" * 9 for _ in range(40))], width=80)
     lines = many.split("\n")
     assert max(map(len, lines)) <= 80
-    assert lines[1].startswith("│ c0 ")
-    assert lines[1].endswith(" c39       │")
+    assert lines[1].startswith("│    c0     │")
+    assert lines[1].endswith("│    c39    │")
     assert " … " in lines[1]
 
 
@@ -53,7 +54,13 @@ def test_table_of_one_column_fits_into_any_width():
 
 
 def test_table_without_rows_and_with_wide_characters():
-    assert render.table(("a",), []).count("\n") == 3
+    assert render.table(("a",), [], ("BIGINT",)).split("\n") == [
+        "┌────────┐",
+        "│   a    │",
+        "│ int64  │",
+        "└────────┘",
+        "  0 rows",
+    ]
     lines = render.table(("x",), [("日本",), ("ab",)]).split("\n")
     assert lines[3] == "│ 日本 │"
     assert lines[4] == "│ ab   │"

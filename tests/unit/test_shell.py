@@ -1,6 +1,7 @@
 """The shell: statements and dot commands by lines of input, completion, the terminal."""
 
 import io
+import re
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -70,7 +71,11 @@ def test_tables_and_schema(shell):
     run_input(shell, ".schema trips")
     assert output(shell) == "trips:\n  id int32  (record key, not null)\n  fare double\n"
     run_input(shell, ".schema plain")
-    assert "plain is not a Hudi table" in errors(shell)
+    assert output(shell) == "CREATE TABLE plain(a INTEGER);\n"
+    run_input(shell, ".schema")
+    assert output(shell).splitlines()[0] == "trips:"
+    run_input(shell, ".schema nope")
+    assert "nope is no table or view of this connection; .tables lists them." in errors(shell)
 
 
 def test_mode_and_timer(shell):
@@ -80,10 +85,10 @@ def test_mode_and_timer(shell):
     run_input(shell, ".mode")
     assert output(shell) == "mode: json\n"
     run_input(shell, ".mode wide")
-    assert "mode wide is unknown; use table, csv, json, jsonlines, markdown, line." in errors(shell)
+    assert "mode wide is unknown; use table, csv, json, jsonlines, markdown, line, list." in errors(shell)
     run_input(shell, ".timer on")
     run_input(shell, "SELECT 1 AS a;")
-    assert "Run time: " in output(shell)
+    assert re.search(r"^Run Time \(s\): real \d\.\d{3} user \d+\.\d{6} sys \d+\.\d{6}$", output(shell), re.M)
     run_input(shell, ".timer off")
     assert not shell.timer
     run_input(shell, ".timer maybe")
@@ -114,10 +119,12 @@ def test_maxrows_and_maxwidth_limit_tables(shell):
     shell.mode = "table"
     run_input(shell, ".maxrows 4")
     run_input(shell, "FROM range(10) AS t(n);")
-    assert output(shell).endswith("10 rows (4 shown)\n")
+    assert [line.strip() for line in output(shell).splitlines()[-2:]] == ["10 rows", "(4 shown)"]
+    run_input(shell, "FROM range(7) AS t(n);")
+    assert len(output(shell).splitlines()) == 12
     run_input(shell, ".maxrows 0")
     run_input(shell, "FROM range(50) AS t(n);")
-    assert len(output(shell).splitlines()) == 54
+    assert len(output(shell).splitlines()) == 55
     run_input(shell, ".maxrows")
     assert output(shell) == "maxrows: 0\n"
     run_input(shell, ".maxrows many")
@@ -142,6 +149,52 @@ def test_help_lists_every_command_and_unknown_ones_are_named(shell):
     assert all(c in text for c in (".tables", ".schema", ".mode", ".timer", ".read", ".output", ".help", ".quit"))
     run_input(shell, ".wat")
     assert errors(shell) == "Error: .wat is unknown; .help lists the commands.\n"
+    run_input(shell, ".timr on")
+    assert errors(shell) == "Error: .timr is unknown; .help lists the commands. Did you mean .timer?\n"
+    run_input(shell, ".h")
+    assert "Did you mean .headers or .help?" in errors(shell)
+    run_input(shell, ".help null")
+    assert output(shell).startswith(".nullvalue [TEXT]")
+
+
+def test_null_headers_echo_and_print(shell):
+    for text in (".nullvalue NIX", ".headers off", ".echo on", "SELECT 1 AS a, NULL AS b;"):
+        run_input(shell, text)
+    assert output(shell) == "SELECT 1 AS a, NULL AS b;\n1,NIX\n"
+    for text in (".echo off", ".mode list", ".headers on", ".null", "SELECT 1 AS a, NULL AS b;"):
+        run_input(shell, text)
+    assert output(shell).endswith("a|b\n1|NULL\n")
+    run_input(shell, ".print 'two words'")
+    assert output(shell) == "two words\n"
+
+
+def test_once_takes_the_next_result_alone(shell, tmp_path):
+    for text in (f".once {tmp_path}/one.csv", "SELECT 1 AS a;", "SELECT 2 AS b;"):
+        run_input(shell, text)
+    assert (tmp_path / "one.csv").read_text() == "a\n1\n"
+    assert output(shell) == "b\n2\n"
+
+
+def test_open_goes_to_another_database_with_the_same_tables(shell, tmp_path):
+    run_input(shell, "CREATE TABLE here (a INT);")
+    run_input(shell, f".open {tmp_path}/other.duckdb")
+    run_input(shell, "SELECT count(*) AS n FROM trips;")
+    run_input(shell, "FROM here;")
+    assert output(shell) == "n\n0\n"
+    assert "here does not exist" in errors(shell)
+    run_input(shell, ".databases")
+    assert f"other: {tmp_path}/other.duckdb r/w" in output(shell)
+    shell.con.close()
+
+
+def test_script_goes_on_after_errors_with_bail_off(shell):
+    assert not batch(shell, ".bail off\nSELECT nope;\nSELECT 1 AS a;")
+    assert output(shell) == "a\n1\n"
+
+
+def test_show_says_what_is_set(shell):
+    run_input(shell, ".show")
+    assert "    mode: csv\n" in output(shell)
 
 
 def test_batch_stops_at_the_first_error_and_at_quit(shell):
@@ -164,7 +217,7 @@ def test_names_of_ingestions_stand_behind_their_word(shell):
     shell.con.execute(
         "CREATE INGESTION clicks_in AS INGEST INTO clicks FROM KAFKA OPTIONS ('kafka.brokers' = 'h:1') FORMAT STRING"
     )
-    completer = SqlCompleter(shell.con)
+    completer = SqlCompleter(shell)
 
     def offered(text):
         return [c.text for c in completer.get_completions(Document(text), CompleteEvent())]
@@ -178,12 +231,29 @@ def test_names_of_ingestions_stand_behind_their_word(shell):
 
 
 def test_completer_replaces_the_word_before_the_cursor(shell):
-    completer = SqlCompleter(shell.con)
+    completer = SqlCompleter(shell)
     found = list(completer.get_completions(Document("SELECT fa"), CompleteEvent()))
     assert ("fare", -2) in [(c.text, c.start_position) for c in found]
     dots = list(completer.get_completions(Document(".ta"), CompleteEvent()))
     assert [(c.text, c.start_position) for c in dots] == [(".tables", -3)]
     assert list(completer.get_completions(Document("SELECT "), CompleteEvent())) == []
+
+
+def test_completer_knows_procedures_settings_commands_and_what_they_take(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.sql").touch()
+    completer = SqlCompleter(shell)
+
+    def offered(text):
+        return [c.text for c in completer.get_completions(Document(text), CompleteEvent())]
+
+    assert "run_compaction" in offered("CALL run_c")
+    assert "hoodie.parquet.max.file.size" in offered("set hoodie.parquet.m")
+    assert "threads" in offered("SET thre")
+    assert offered(".mode js") == ["json", "jsonlines"]
+    assert offered(".schema tr") == ["trips"]
+    assert offered(".timer o") == ["on", "off"]
+    assert offered(".read scr") == ["ipt.sql"]
 
 
 def test_terminal_session_takes_several_lines_and_ends_with_quit(shell, monkeypatch, tmp_path):

@@ -1,0 +1,68 @@
+"""What a person sees on the terminal while a long statement runs: how far DuckDB is, the time, and that Ctrl-C stops it.
+
+A thread draws one line on standard error once a statement takes longer than AFTER_S, and takes it away at the end. DuckDB
+knows how far a query of the connection is; what lakesql does between queries shows the time alone. Ingestions have a
+display of their own.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+
+from lakesql.sql.connection import Connection
+
+AFTER_S = 2.0
+EVERY_S = 0.2
+_WIDTH = 30
+_OWN = ("INGEST", "RUN", "REPLAY")
+
+
+@contextmanager
+def waiting(con: Connection, text: str) -> Iterator[None]:
+    """Within, the line is there when it takes long. `text`: the statements."""
+    if any(word in _OWN for word in text.upper().split()):
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(con.duckdb, done), name="lakesql-waiting", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _watch(con: duckdb.DuckDBPyConnection, done: threading.Event) -> None:
+    started = time.monotonic()
+    if done.wait(AFTER_S):
+        return
+    while True:
+        sys.stderr.write("\r" + line(_share(con), time.monotonic() - started))
+        sys.stderr.flush()
+        if done.wait(EVERY_S):
+            break
+    sys.stderr.write("\r\x1b[2K")
+    sys.stderr.flush()
+
+
+def _share(con: duckdb.DuckDBPyConnection) -> float | None:
+    """How much of the running query is done, None when that is not known."""
+    try:
+        percent = con.query_progress()
+    except (duckdb.Error, RuntimeError):
+        return None
+    return percent / 100 if 0 < percent <= 100 else None
+
+
+def line(share: float | None, seconds: float) -> str:
+    """The line: a bar when the share is known, and always the time."""
+    time_and_help = f"{seconds:.0f} s  (Ctrl-C stops it)"
+    if share is None:
+        return f"{time_and_help:<{_WIDTH + 30}}"
+    full = round(share * _WIDTH)
+    return f"{share:4.0%} ▕{'█' * full}{' ' * (_WIDTH - full)}▏ {time_and_help:<24}"
