@@ -80,8 +80,8 @@ docs: $(VENV)/.docs ## build the documents as a site into site/; a broken link e
 	@echo "site/index.html"
 
 ifeq ($(LAKESQL_SPARK),required)
-test: $(VENV)/.test spark kafka ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark and Kafka
-	$(PYTEST) -q -n auto -m "not spark and not kafka and not bench"
+test: $(VENV)/.test spark kafka quack ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark, Kafka, Quack
+	LAKESQL_QUACK=required $(PYTEST) -q -n auto -m "not spark and not kafka and not bench"
 	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) -n 2 --dist loadgroup -m "spark or kafka" tests/interop tests/crash
 else
 test: $(VENV)/.test

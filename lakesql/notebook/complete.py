@@ -1,6 +1,7 @@
 """Completion in cells of `%lakesql` and `%%lakesql`: tables, columns, table functions, keywords and the magic's options."""
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -62,12 +63,13 @@ def _words(shell: Any, magics: "LakeMagics", text: str) -> "list[Completion]":
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
+    from lakesql.shell import Shell
     from lakesql.terminal import SqlCompleter
 
     if text.lstrip().startswith("."):
         return []
     try:
-        completer = SqlCompleter(magics.connection(shell.user_ns))
+        completer = SqlCompleter(Shell(magics.connection(shell.user_ns), sys.stdout, sys.stderr))
         return list(completer.get_completions(Document(text), CompleteEvent()))
     except (LakeError, duckdb.Error):
         return []
