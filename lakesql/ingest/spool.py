@@ -102,7 +102,7 @@ class Spool:
 
     def add(self, group: int, kind: str, table: pa.Table) -> None:
         """Keep a batch with the columns _topic, _partition and _offset. One thread at a time per group."""
-        topics, table = table["_topic"], _plain(table)
+        given, table = table, _plain(table)
         with self._guard:
             held = self._kinds.setdefault(kind, _Kind())
             held.schemas.setdefault(table.schema, len(held.schemas))
@@ -111,7 +111,7 @@ class Spool:
         number, file = self._file(kind, table.schema)
         found = []
         try:
-            for piece, mixed in _pieces(table, topics):
+            for piece, mixed in _pieces(table, given["_topic"]):
                 for batch in piece.combine_chunks().to_batches():
                     found.append(_described(batch, mixed, group, number, file.batches))
                     assert file.writer is not None

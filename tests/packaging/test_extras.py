@@ -23,6 +23,7 @@ OTHERS = {
     "prometheus_client": "prometheus-client",
     "pyhocon": "pyhocon",
     "pyparsing": "pyhocon",
+    "traitlets": "ipython",
 }
 OPTIONAL = OF_CLI | OTHERS
 """Modules that extras bring, and the package that is asked for."""
@@ -79,8 +80,10 @@ def test_every_package_that_is_imported_is_asked_for() -> None:
     assert {OPTIONAL[name] for name in used if name in OPTIONAL} <= extras
 
 
-def test_all_modules_but_those_of_the_command_line_load_without_extras() -> None:
+def test_all_modules_but_those_of_commands_notebooks_and_drawing_load_without_extras() -> None:
     needy = {name for name, tree in modules().items() if imported(tree) & {"typer", "prompt_toolkit", "pygments"}}
+    needy |= {name for name in modules() if name.startswith("lakesql.notebook")}
+    needy |= {"lakesql.plot.fonts", "lakesql.plot.sheet", "lakesql.plot.svg"}  # loaded when a figure is drawn
     others = sorted(set(modules()) - needy - {"lakesql.demo"})
     code, _, errors = python(
         f"import importlib; [importlib.import_module(n) for n in {others!r} if not n.endswith('__main__')]"

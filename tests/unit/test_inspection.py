@@ -69,7 +69,7 @@ def test_a_commit_is_shown_by_file_by_partition_and_in_total(con: Connection, tm
     (total,) = rows(con, f"show_commit_write_stats('t', instant_time => '{first}')")
     assert total["avg_record_size"] == -(-total["total_bytes_written"] // 2)
     extra = rows(con, "show_commit_extra_metadata('t')", "instant_time", "metadata_key")
-    assert extra == [(third, "schema")]
+    assert extra == [(third, "lakesql.partition.values"), (third, "schema")]
     with pytest.raises(lakesql.TableError, match=r"no completed write with the instant 20200101000000000.*newest are"):
         con.sql("CALL show_commit_files('t', instant_time => '20200101000000000')")
 

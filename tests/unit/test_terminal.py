@@ -47,14 +47,18 @@ def ours(folder: Path, *arguments: str):
 
 def boxes(shell: pexpect.spawn, statements: list[str]) -> list[str]:
     """The lines of tables on the screen, and those under them, after the statements."""
-    for statement in statements:
+    found = []
+    for number, statement in enumerate(statements):  # what is typed ahead of a busy shell lands in its results
         shell.sendline(statement)
-    shell.sendline("SELECT 'the ' || 'end' AS done;")
-    shell.expect("the end")
-    screen = ESCAPES.sub("", shell.before).replace("\r", "\n").split("\n")
-    return [
-        line.strip() for line in screen if line[:1] in ("┌", "│", "├", "└") or re.match(r" +\(?\d+ (rows|shown)", line)
-    ]
+        shell.sendline(f"SELECT 'the ' || 'end' || {number} AS done;")
+        shell.expect(f"the end{number}")
+        screen = ESCAPES.sub("", shell.before).replace("\r", "\n").split("\n")
+        found += [
+            line.strip()
+            for line in screen
+            if line[:1] in ("┌", "│", "├", "└") or re.match(r" +\(?\d+ (rows|shown)", line)
+        ]
+    return found
 
 
 def test_tables_look_as_those_of_the_duckdb_shell(tmp_path):

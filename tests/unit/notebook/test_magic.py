@@ -29,7 +29,7 @@ def test_statements_of_a_cell_run_and_what_they_wrote_is_the_answer(trips, cell,
     assert result.fetchall() == [(0, "oslo"), (1, "rome")]
     assert result.df().city.tolist() == ["oslo", "rome"]
     assert pa.table(result).num_rows == 2
-    assert repr(result).count("│ rome │") == 1
+    assert repr(result).count("│ rome    │") == 1
     assert "<td>rome</td>" in result._repr_html_()
 
 
@@ -248,7 +248,7 @@ def test_relation_of_the_connection_is_shown_like_a_result(cell, shell):
     cell("import lakesql\ncon = lakesql.connect()")
     bundle, _ = shell.display_formatter.format(cell("con.sql('SELECT id, city FROM trips ORDER BY id')"))
     assert "<td>oslo</td>" in bundle["text/html"]
-    assert "│ oslo │" in bundle["text/plain"]
+    assert "│ oslo    │" in bundle["text/plain"]
     broken = cell("con.sql(\"SELECT error('it ' || 'broke')\")")
     bundle, _ = shell.display_formatter.format(broken)
     assert "it broke" in bundle["text/plain"]
