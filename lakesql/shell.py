@@ -89,6 +89,11 @@ class Place:
         return f"Error: line {number}" if number > 1 or "\n" in text.strip() else ""
 
 
+def bare(text: str) -> bool:
+    """Whether an input is the word by which people leave or ask for help in other shells."""
+    return text.strip().rstrip(";").lower() in ("exit", "quit", "help")
+
+
 def run_input(shell: Shell, text: str, place: Place = Place()) -> None:
     """Run what was typed: a dot command, or statements up to their semicolon. Errors are written, not raised.
 
@@ -98,6 +103,8 @@ def run_input(shell: Shell, text: str, place: Place = Place()) -> None:
     if shell.echo:
         shell.say(text.strip())
     try:
+        if bare(text):
+            text = f".{text.strip().rstrip(';').lower()}"
         if text.lstrip().startswith("."):
             _command(shell, text.strip(), place)
             return

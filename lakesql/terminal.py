@@ -19,7 +19,7 @@ from pygments.lexers.sql import SqlLexer
 from rich.console import Console
 
 from lakesql.ingest import definitions
-from lakesql.shell import COMMANDS, Shell, finish, run_input
+from lakesql.shell import COMMANDS, Shell, bare, finish, run_input
 from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import is_complete
 from lakesql.sql.render import FORMATS
@@ -213,7 +213,7 @@ def candidates(con: Connection, word: str) -> list[str]:
 def _enter_runs(text: str) -> bool:
     """Whether Enter runs the input rather than adding a line."""
     stripped = text.strip()
-    return not stripped or stripped.startswith(".") or is_complete(text)
+    return not stripped or stripped.startswith(".") or bare(text) or is_complete(text)
 
 
 def _bindings() -> KeyBindings:

@@ -251,7 +251,7 @@ PROCEDURES = (
     ),
     Procedure(
         "repair_deduplicate",
-        "Keeps the newest row of each key that is in a partition more than once.",
+        "Keeps the row of the newest commit of each key that is in a partition more than once, whatever its ordering value.",
         columns(result="text"),
         _deduplicate,
         (

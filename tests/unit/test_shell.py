@@ -271,3 +271,13 @@ def test_terminal_session_ends_with_end_of_file(shell, monkeypatch, tmp_path):
         keys.send_text("\x04")
         interactive(shell)
     assert "lakesql: SQL on Hudi tables." in output(shell)
+
+
+@pytest.mark.parametrize("word", ["exit", "Quit;", "help"])
+def test_bare_words_of_other_shells_leave_or_help(tmp_path, word):
+    with lakesql.connect(warehouse=tmp_path) as con:
+        shell = Shell(con, io.StringIO(), io.StringIO())
+        run_input(shell, word)
+        assert shell.running == ("elp" in word)
+        assert (".timer" in shell.out.getvalue()) == ("elp" in word)
+        assert not shell.failed
