@@ -18,7 +18,7 @@ from lakesql.sql import render
 
 _INSTALL = "pip install 'lakesql[cli]'"
 _COMMANDS = ("run",)
-_MODES = ("table", "csv", "json", "jsonlines", "markdown", "line")
+_MODES = ("table", "csv", "json", "jsonlines", "markdown", "line", "list")
 _ABOUT = f"SQL on Apache Hudi tables, with DuckDB.\nThe shell and all other commands: {_INSTALL}"
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from lakesql.errors import LakeError
+from lakesql.ingest.decode_python import registered_only
 from lakesql.table.names import literal
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class Server:
 
 def run(server: Server, started: Callable[[], None], say: Callable[[str], None]) -> None:
     """Serve until Ctrl-C or SIGTERM; a second one does not wait for running statements."""
+    registered_only()
     stopping, hurry = threading.Event(), threading.Event()
 
     def act(number: int, frame: object) -> None:

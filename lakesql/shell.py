@@ -61,6 +61,8 @@ class Shell:
     """Whether a script stops at its first error."""
     code: int = 0
     """Exit code that `.exit` asked for."""
+    reading: list[Path] = field(default_factory=list)
+    """The scripts being read, one by the other."""
     waiting: Callable[[Connection, str], AbstractContextManager[None]] = _nothing
     """What a person sees while a statement runs."""
 
@@ -165,6 +167,8 @@ def _command(shell: Shell, text: str, place: Place) -> None:
         COMMANDS[found[0]][1](shell, argument.strip().rstrip(";").strip())
     except (LakeError, duckdb.Error, OSError) as error:
         shell.complain(script.error_text(error), place.at(1, text))
+    except RuntimeError as error:  # of expanduser
+        shell.complain(str(error), place.at(1, text))
 
 
 def _tables(shell: Shell, argument: str) -> None:
@@ -299,7 +303,13 @@ def _read(shell: Shell, argument: str) -> None:
         shell.complain(".read FILE")
         return
     file = Path(argument.strip("'\"")).expanduser()
-    run_script(shell, read_script(file), file)
+    if file.resolve() in shell.reading:
+        raise LakeError(f"{file} reads itself.")
+    shell.reading.append(file.resolve())
+    try:
+        run_script(shell, read_script(file), file)
+    finally:
+        shell.reading.pop()
 
 
 def read_script(file: Path) -> str:

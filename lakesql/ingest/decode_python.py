@@ -28,6 +28,7 @@ from lakesql.ingest.model import DecoderFunction
 FUNCTION = "lakesql.decoder"
 _registered: dict[str, Callable[..., pa.Table]] = {}
 _lock = threading.Lock()
+_importing = True
 
 
 class Scope(Protocol):
@@ -96,6 +97,12 @@ def register_decoder(name: str, function: DecoderFunction | Callable[..., pa.Tab
         _registered[name] = function
 
 
+def registered_only() -> None:
+    """From now on this process runs no decoder but registered ones: its statements are other people's."""
+    global _importing
+    _importing = False
+
+
 def decoder_function(name: str | None) -> Callable[..., pa.Table]:
     """The function of this name; JobError when there is none."""
     if not name:
@@ -106,10 +113,11 @@ def decoder_function(name: str | None) -> Callable[..., pa.Table]:
     if found is not None:
         return found
     module, colon, attribute = name.partition(":")
-    if not colon:
+    if not colon or not _importing:
+        other = ", or name it as module:function" if _importing else "; statements of others get no other here"
         raise JobError(
             f"{FUNCTION}={name}: no decoder of this name is registered ({', '.join(known) or 'none is'}). Call "
-            "lakesql.register_decoder first, or name it as module:function."
+            f"lakesql.register_decoder first{other}."
         )
     try:
         value: Any = importlib.import_module(module)

@@ -146,9 +146,9 @@ def _run(con: Connection, pieces: list[Piece], chosen: Options, progress: bool, 
     written: list[WriteResult] = []
     notes: list[str] = []
     relation = taken = None
-    with suppress(duckdb.Error):
-        con.duckdb.execute("SELECT 1").fetchall()  # what an earlier cell has left half fetched would be in the way
     for number, piece in enumerate(pieces, 1):
+        with suppress(duckdb.Error):
+            con.duckdb.execute("SELECT 1").fetchall()  # what was left half fetched before would be in the way
         before = con.last_result
         text = f"EXPLAIN {piece.text.strip()}" if chosen.explain else piece.text
         with _watched(con, piece, progress):

@@ -28,10 +28,13 @@ from lakesql.sql.nodes import (
 
 READ_ONLY_ADVICE = "this server only reads; whoever runs it allows changes with: lakesql serve --write"
 
-_GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+# DuckDB takes more for blanks than Python does (U+200B, U+FEFF, ...), ends notes at a carriage return too, and its comments
+# may hold comments. So whatever is no part of an expression is a gap, and a comment lasts as long as one can.
+_GAP = r"""(?:[^\w"'(),;=<>+]|--[^\n\r]*[\n\r]|/\*.*\*/)*"""
 _SERVERS_OWN = re.compile(rf'\b((?:quack|lakesql)_\w+)"?{_GAP}\(', re.IGNORECASE | re.DOTALL)
+_TEXT_RUNNING = re.compile(rf'\b(query|json_execute_serialized_sql)"?{_GAP}\(', re.IGNORECASE | re.DOTALL)
 _ACTING = re.compile(
-    r"\b(query|json_execute_serialized_sql|checkpoint|force_checkpoint|(?:en|dis)able_(?:logging|profiling)"
+    r"\b(checkpoint|force_checkpoint|(?:en|dis)able_(?:logging|profiling)"
     rf'|truncate_duckdb_logs|write_log)"?{_GAP}\(',
     re.IGNORECASE | re.DOTALL,
 )
@@ -59,6 +62,8 @@ _OF_THE_CLIENT = ("VARIABLE", "TIMEZONE", "CALENDAR")
 
 def require_text(text: str, write: bool) -> None:
     """Unsupported for a text with a call that no client, or none that only reads, may make."""
+    if found := _TEXT_RUNNING.search(text):
+        raise Unsupported(f"{found[1]}(...) is refused: it would run a text that nobody has looked at.")
     if found := _SERVERS_OWN.search(text):
         raise Unsupported(f"{found[1]}(...) is refused: it would reach past the tables of this server.")
     if not write and (found := _ACTING.search(text)):

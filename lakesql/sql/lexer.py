@@ -20,7 +20,7 @@ _TOKEN = re.compile(
   | (?P<word>     [^\W\d][\w$]* )
   | (?P<number>   (?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?\w* )
   | (?P<string>   '(?:''|[^'])*' )
-  | (?P<note>     --[^\n]* )
+  | (?P<note>     --[^\n\r]* )
   | (?P<comment>  /\* )
   | (?P<dollar>   \$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$ )
   | (?P<quoted>   "(?:""|[^"])*" )

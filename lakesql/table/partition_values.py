@@ -42,11 +42,24 @@ def told(state: TableState, files: Sequence[BaseFile]) -> list[bool]:
     """For each base file whether its path tells the partition columns of all its rows."""
     if not _plain(state.config):
         return [False] * len(files)
-    known: dict[str, bool | frozenset[str]] = state.kept("partition values told", dict)
-    missing = {f.instant for f in files} - known.keys()
-    if missing:
-        known.update(_told_by(state, missing))
+    known = _told_by(state, {f.instant for f in files})
     return [(by is True) or (by is not False and f.file_id in by) for f in files for by in (known[f.instant],)]
+
+
+def slices_told(state: TableState, slices: Sequence[FileSlice]) -> list[bool]:
+    """For each file slice whether its path tells the partition columns of all rows of its base file and logs.
+
+    A log of version 6 does not name its commit.
+    """
+    if not _plain(state.config):
+        return [False] * len(slices)
+    bases = told(state, [s.base for s in slices if s.base is not None])
+    base_of = iter(bases)
+    based = [next(base_of) if s.base is not None else True for s in slices]
+    known = _told_by(state, {log.instant for s in slices for log in s.logs}) if state.config.version >= 8 else {}
+    return [
+        base and all(known.get(log.instant) is True for log in s.logs) for s, base in zip(slices, based, strict=True)
+    ]
 
 
 def _plain(config: TableConfig) -> bool:
@@ -56,12 +69,16 @@ def _plain(config: TableConfig) -> bool:
         return False
 
 
-def _told_by(state: TableState, instants: Collection[str]) -> dict[str, bool | frozenset[str]]:
+def _told_by(state: TableState, instants: Collection[str]) -> Mapping[str, bool | frozenset[str]]:
     """What commits say of their files: all, none, or those of these file groups."""
-    writes = {i.requested: i for i in state.timeline.completed_writes()}
-    if set(instants) - writes.keys():
-        writes |= {i.requested: i for i in state.history.completed_writes()}
-    return {name: _told_of(state.commit(writes[name])) if name in writes else False for name in instants}
+    known: dict[str, bool | frozenset[str]] = state.kept("partition values told", dict)
+    missing = set(instants) - known.keys()
+    if missing:
+        writes = {i.requested: i for i in state.timeline.completed_writes()}
+        if missing - writes.keys():
+            writes |= {i.requested: i for i in state.history.completed_writes()}
+        known.update((name, _told_of(state.commit(writes[name])) if name in writes else False) for name in missing)
+    return known
 
 
 def _told_of(commit: CommitMetadata) -> bool | frozenset[str]:
@@ -83,19 +100,7 @@ def to_tell(state: TableState, rewritten: Iterable[tuple[str, str]], in_place: b
         return {}
     groups = set(rewritten)
     slices = [s for s in state.slices() if s.group in groups] if groups else []
-    return {TOLD: BY_PATH} if all(told(state, _sources(slices))) and _logs_told(state, slices) else {}
-
-
-def _sources(slices: Iterable[FileSlice]) -> list[BaseFile]:
-    return [s.base for s in slices if s.base is not None]
-
-
-def _logs_told(state: TableState, slices: Iterable[FileSlice]) -> bool:
-    """A log of version 6 does not name its commit."""
-    instants = {log.instant for s in slices for log in s.logs}
-    if instants and state.config.version < 8:
-        return False
-    return all(by is True for by in _told_by(state, instants).values())
+    return {TOLD: BY_PATH} if all(slices_told(state, slices)) else {}
 
 
 def from_paths(

@@ -102,3 +102,7 @@ def test_any_text_is_cut_without_loss(text):
     assert all(a.end <= b.start for a, b in itertools.pairwise(found))
     pieces = split(text)
     assert all(text[p.start : p.start + len(p.text)] == p.text for p in pieces)
+
+
+def test_a_carriage_return_ends_a_note_as_it_does_in_duckdb():
+    assert [p.text.strip() for p in split("SELECT 1;\r-- c\rSELECT 2;\r")] == ["SELECT 1", "-- c\rSELECT 2"]

@@ -2,8 +2,10 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 
+import lakesql
 from lakesql.errors import TableError
 from lakesql.sql import functions, narrow
 from tests.sql_tables import all_rows
@@ -242,3 +244,34 @@ def test_numbers_of_slices_reach_the_planner(con):
     assert sorted(some) == sorted(row for row in everything if row[0] in (0, 2))
     assert len(con.sql(functions.part_sql(path, [1])).fetchall()) == 2
     assert "[0,2]" in functions.placed_sql(path, json.loads("[0,2]"))
+
+
+def test_rows_that_a_global_index_left_in_an_old_partition_are_matched(tmp_path):
+    with lakesql.connect(warehouse=tmp_path) as con:
+        con.sql(
+            "CREATE TABLE t (id BIGINT, v VARCHAR, ts BIGINT, p VARCHAR) USING hudi PARTITIONED BY (p) "
+            "TBLPROPERTIES (primaryKey = 'id', preCombineField = 'ts')"
+        )
+        con.sql("INSERT INTO t BY NAME SELECT i AS id, 'v' AS v, 1 AS ts, 'k' || (i % 40) AS p FROM range(80) r(i)")
+        moved = pa.table({"id": [4], "v": ["moved"], "ts": [2], "p": ["k1"]})
+        left = {"hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.simple.index.update.partition.path": "false"}
+        con.table("t").upsert(moved, **left)
+        con.sql(
+            "MERGE INTO t USING (SELECT 4::BIGINT AS id, 'merged' AS v, 3::BIGINT AS ts, 'k1' AS p) s "
+            "ON t.id = s.id AND t.p = s.p WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        assert con.execute("SELECT v, p FROM t WHERE id = 4").fetchall() == [("merged", "k1")]
+
+
+def test_a_condition_that_fails_for_a_row_of_the_source_is_the_merges_error(tmp_path):
+    with lakesql.connect(warehouse=tmp_path) as con:
+        con.sql(
+            "CREATE TABLE t (id BIGINT, v VARCHAR, p VARCHAR) USING hudi PARTITIONED BY (p) TBLPROPERTIES (primaryKey = 'id')"
+        )
+        con.sql("INSERT INTO t BY NAME SELECT i AS id, 'v' AS v, 'k' || (i % 40) AS p FROM range(80) r(i)")
+        with pytest.raises(lakesql.LakeError, match=r"'abc' to INT32.*Nothing was written"):
+            con.sql(
+                "MERGE INTO t USING (SELECT 1::BIGINT AS id, 'k99' AS p, 'abc' AS x) s ON t.id = s.id AND "
+                "t.p = CAST(s.x AS INTEGER)::VARCHAR WHEN NOT MATCHED THEN INSERT (id, v, p) VALUES (900, 'n', s.p)"
+            )
+        assert con.execute("SELECT count(*) FROM t").fetchone() == (80,)

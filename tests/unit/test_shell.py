@@ -281,3 +281,16 @@ def test_bare_words_of_other_shells_leave_or_help(tmp_path, word):
         assert shell.running == ("elp" in word)
         assert (".timer" in shell.out.getvalue()) == ("elp" in word)
         assert not shell.failed
+
+
+def test_homes_of_nobody_and_scripts_that_read_themselves_are_errors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "self.sql").write_text(".read self.sql\n")
+    with lakesql.connect(warehouse=tmp_path) as con:
+        shell = Shell(con, io.StringIO(), io.StringIO())
+        for line in (".cd ~no_such_user", ".read ~no_such_user/x", ".output ~no_such_user/x", ".read self.sql"):
+            shell.err = io.StringIO()
+            run_input(shell, line)
+            assert shell.failed
+            assert shell.err.getvalue().count("\n") == 1
+        assert "reads itself" in shell.err.getvalue()

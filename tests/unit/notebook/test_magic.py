@@ -260,3 +260,7 @@ def test_help_lists_every_option(cell, capsys):
     cell("%lakesql help")
     printed = capsys.readouterr().out
     assert [name for name in options.NAMES if f"--{name}" not in printed] == []
+
+
+def test_a_cell_of_several_queries_gives_the_last_one(cell):
+    assert cell("%%lakesql\nSELECT 1 AS x;\nSELECT 2 AS y;\nSELECT 3 AS z").fetchall() == [(3,)]
