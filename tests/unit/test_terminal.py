@@ -25,8 +25,9 @@ STATEMENTS = [
 
 @contextmanager
 def started(command: list[str], folder: Path) -> Iterator[pexpect.spawn]:
+    outer = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}  # the runner's
     environment = {
-        **os.environ,
+        **outer,
         "HOME": str(folder),
         "TERM": "xterm",
         "PYTHONPATH": str(Path(lakesql.__file__).parents[1]),
