@@ -18,7 +18,6 @@ from lakesql.sql import render
 
 _INSTALL = "pip install 'lakesql[cli]'"
 _COMMANDS = ("run",)
-_MODES = ("table", "csv", "json", "jsonlines", "markdown", "line", "list")
 _ABOUT = f"SQL on Apache Hudi tables, with DuckDB.\nThe shell and all other commands: {_INSTALL}"
 
 
@@ -73,7 +72,7 @@ def _parser(script: bool = False) -> ArgumentParser:
     parser.add_argument(
         "database", metavar="DATABASE", nargs="?", default=":memory:", help="DuckDB file of your other tables and views"
     )
-    parser.add_argument("--format", choices=_MODES, default="table", help="how results are written")
+    parser.add_argument("--format", choices=[*render.FORMATS], default="table", help="how results are written")
     parser.add_argument("--maxrows", metavar="N", type=int, default=render.ROWS_MAX, help="rows of a table; 0: all")
     parser.add_argument("--warehouse", metavar="DIR", help="folder of the Hudi tables; default: ./warehouse")
     parser.add_argument("--read-only", action="store_true", help="change neither the database nor a table")

@@ -6,7 +6,7 @@ write runs several of them, one after the other. An ingestion tells its records.
 
 import threading
 import time
-from contextlib import suppress
+from abc import ABC, abstractmethod
 from html import escape
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,7 @@ import IPython.display
 
 from lakesql.ingest.model import Committed, Plan, TopicPartition
 from lakesql.ingest.progress import Silent, readable
+from lakesql.waiting import counting, share
 
 display: Any = IPython.display.display
 HTML: Any = IPython.display.HTML
@@ -23,10 +24,9 @@ HTML: Any = IPython.display.HTML
 FIRST_S = 1.0
 EVERY_S = 0.4
 _TITLE_MAX = 60
-_OWN = ("enable_progress_bar", "enable_progress_bar_print")
 
 
-class _Shown:
+class _Shown(ABC):
     """A line with a bar below the cell, drawn anew by a thread of its own as long as the context lasts."""
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class _Shown:
         self._thread = threading.Thread(target=self._draw, name="lakesql-bar", daemon=True)
         self._started = 0.0
 
+    @abstractmethod
     def state(self) -> tuple[str, float | None]:
         """What is going on, and how much of it is done, from 0 to 1; None: that is not known."""
-        raise NotImplementedError
 
     def _draw(self) -> None:
         if self._over.wait(FIRST_S):
@@ -47,8 +47,8 @@ class _Shown:
         shown.update(HTML(""))
 
     def _html(self) -> str:
-        text, share = self.state()
-        value = "" if share is None else f' value="{share:.3f}"'
+        text, done = self.state()
+        value = "" if done is None else f' value="{done:.3f}"'
         bar = f'<progress max="1"{value} style="width:16em;vertical-align:middle"></progress>'
         return f'<div style="font-size:13px">{bar} {escape(text)}, {time.perf_counter() - self._started:.0f} s</div>'
 
@@ -69,16 +69,12 @@ class Bar(_Shown):
     def __init__(self, con: duckdb.DuckDBPyConnection, statement: str) -> None:
         super().__init__()
         self._con = con
-        self._settings: tuple[bool, ...] | None = None
+        self._counting = counting(con)
         line = " ".join(statement.split())
         self._title = line if len(line) <= _TITLE_MAX else f"{line[:_TITLE_MAX]}…"
 
     def __enter__(self) -> "Bar":
-        with suppress(duckdb.Error):  # in a transaction that has failed nothing can be set
-            self._settings = self._con.execute(
-                f"SELECT {', '.join(f'current_setting({s!r})' for s in _OWN)}"
-            ).fetchone()
-            self._set((True, False))
+        self._counting.__enter__()
         self._begin()
         return self
 
@@ -86,18 +82,10 @@ class Bar(_Shown):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, trace)
-        if self._settings is not None:
-            with suppress(duckdb.Error):
-                self._set(self._settings)
-
-    def _set(self, values: tuple[bool, ...]) -> None:
-        """DuckDB counts only while its own bar is on; that one writes to the terminal, so it counts and writes nothing."""
-        for name, value in zip(_OWN, values, strict=True):
-            self._con.execute(f"SET {name} = {value}")
+        self._counting.__exit__(None, None, None)
 
     def state(self) -> tuple[str, float | None]:
-        percent = self._con.query_progress()
-        return self._title, percent / 100 if percent >= 0 else None
+        return self._title, share(self._con)
 
 
 class Waiting(_Shown, Silent):

@@ -12,7 +12,7 @@ the whole table, and conditions that fail for a row of the source: the MERGE the
 Within a partition DuckDB's join leaves out row groups by their statistics.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -30,7 +30,7 @@ from lakesql.sql.session import Session
 from lakesql.sql.spark_dml import translated_merge
 from lakesql.sql.spellings import described
 from lakesql.table import read
-from lakesql.table.keys import NULL_PARTITION
+from lakesql.table.keys import NULL_PARTITION, path_texts
 from lakesql.table.names import literal, quote
 from lakesql.table.partition_values import slices_told
 from lakesql.table.state import TableState
@@ -146,16 +146,5 @@ def _matching(
 
 
 def _values(config: TableConfig, path: str) -> list[str] | None:
-    """The texts of the partition columns in a path; None when it is not made as the table's paths are."""
-    fields = config.partition_fields
-    segments = path.split("/") if len(fields) > 1 else [path]
-    if len(segments) != len(fields):
-        return None
-    if config.hive_style and not all(s.startswith(f"{f}=") for s, f in zip(segments, fields, strict=True)):
-        return None
-    texts = _without_names(segments, fields) if config.hive_style else segments
-    return [unquote(text) if config.url_encode else text for text in texts]
-
-
-def _without_names(segments: Iterable[str], fields: Iterable[str]) -> list[str]:
-    return [segment.removeprefix(f"{field}=") for segment, field in zip(segments, fields, strict=True)]
+    texts = path_texts(config, path)
+    return [unquote(text) for text in texts] if texts is not None and config.url_encode else texts

@@ -123,6 +123,20 @@ def has_plain_paths(config: TableConfig) -> bool:
     return generator(config) in ("SIMPLE", "COMPLEX") and not config.slash_dates and whole
 
 
+def path_texts(config: TableConfig, path: str) -> list[str] | None:
+    """The texts of the partition columns in a partition path, escaped as they stand there; None when it is not made as
+    the table's paths are. With one column a slash is part of its text."""
+    fields = config.partition_fields
+    segments = path.split("/") if len(fields) > 1 else [path]
+    if len(segments) != len(fields):
+        return None
+    if not config.hive_style:
+        return segments
+    if not all(s.startswith(f"{f}=") for s, f in zip(segments, fields, strict=True)):
+        return None
+    return [s.removeprefix(f"{f}=") for s, f in zip(segments, fields, strict=True)]
+
+
 def _placeholder(text: str) -> str:
     return f"CASE WHEN {text} IS NULL THEN '__null__' ELSE '__empty__' END"
 

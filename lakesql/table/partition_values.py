@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakesql.errors import Unsupported
 from lakesql.format.files import BaseFile, FileSlice
 from lakesql.format.metadata import CommitMetadata, TableConfig
-from lakesql.table.keys import NULL_PARTITION, generator
+from lakesql.table.keys import NULL_PARTITION, generator, path_texts
 from lakesql.table.names import duckdb_type
 from lakesql.table.state import TableState
 
@@ -139,22 +139,13 @@ def _kind(arrow: pa.DataType) -> type | None:
 
 def _is_exact(config: TableConfig, schema: pa.Schema, partition: str) -> bool:
     """Whether the path of a partition is the text of its values and nothing else."""
-    segments = partition.split("/")
-    if len(segments) != len(config.partition_fields) or _SPECIAL.search(partition):
+    fields, texts = config.partition_fields, path_texts(config, partition)
+    if texts is None or partition.count("/") >= len(fields) or _SPECIAL.search(partition):
         return False
-    for field, segment in zip(config.partition_fields, segments, strict=True):
-        text = segment
-        if config.hive_style:
-            if not segment.startswith(f"{field}="):
-                return False
-            text = segment.removeprefix(f"{field}=")
-        if (
-            text in ("", NULL_PARTITION)
-            or field not in schema.names
-            or not _spells(_kind(schema.field(field).type), text)
-        ):
-            return False
-    return True
+    return all(
+        text not in ("", NULL_PARTITION) and field in schema.names and _spells(_kind(schema.field(field).type), text)
+        for field, text in zip(fields, texts, strict=True)
+    )
 
 
 def _spells(kind: type | None, text: str) -> bool:

@@ -15,6 +15,7 @@ from lakesql.errors import FormatError
 from lakesql.format.avro import META_COLUMNS
 from lakesql.format.files import BaseFile
 from lakesql.table.evolution import Evolution
+from lakesql.table.keys import NULL_PARTITION
 from lakesql.table.lists import list_sql
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.partition_values import from_paths
@@ -24,7 +25,6 @@ FILE_NO, ROW_NO = "__lakesql_file_no", "__lakesql_row_no"
 """Names that no column of a table has."""
 
 _VIRTUAL = ("file_index", "file_row_number", "filename")  # of read_parquet; a column of the name would hide them
-DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def scan_sql(
@@ -150,7 +150,7 @@ def _partition_values(state: TableState, partition: str, schema: pa.Schema, drop
     for field, segment in zip(fields, segments, strict=True):
         text = segment.removeprefix(f"{field}=") if state.config.hive_style else segment
         if field in dropped:
-            null = text == DEFAULT_PARTITION
+            null = text == NULL_PARTITION
             value = "NULL" if null else literal(unquote(text) if state.config.url_encode else text)
             values[field] = f"CAST({value} AS {duckdb_type(schema.field(field).type, field)})"
     return values

@@ -304,10 +304,10 @@ def _check(con: Connection, state: TableState, rules: Rules) -> int:
         ("__lakesql_op = -1", "__op is none of upsert, insert, delete"),
         ("__lakesql_part IS NULL", "the partition path is NULL"),
     ]
-    if any(_partitions(con)):  # each path is asked once, not each row
-        wrong_paths = f"SELECT 1 FROM (SELECT DISTINCT __lakesql_part FROM {BATCH}) WHERE {_no_path_sql()} LIMIT 1"
-        if con.execute(wrong_paths).fetchall():
-            rules_broken.append((_no_path_sql(), no_path))
+    # Each path is asked once, not each row.
+    paths = f"(SELECT DISTINCT __lakesql_part FROM {BATCH})"
+    if con.execute(f"SELECT 1 FROM {paths} WHERE {_no_path_sql()} LIMIT 1").fetchall():
+        rules_broken.append((_no_path_sql(), no_path))
     if not rules.partitions_only:
         fields = ", ".join(state.config.record_key_fields) or _KEY
         rules_broken.append((key_missing, f"the record key is NULL or empty (columns: {fields})"))

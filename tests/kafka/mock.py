@@ -6,10 +6,10 @@ records from read_committed, retention, topics made by CreateTopics (`create` ma
 """
 
 import ctypes
-import itertools
 import sys
-from pathlib import Path
 from types import TracebackType
+
+from lakesql import demo_broker
 
 NO_ERROR = 0
 CONTROLLER = 1  # the id of the first broker
@@ -24,14 +24,11 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, TOPIC_DENIED, TRANSPORT = 1, 3, 
 
 def _library() -> ctypes.CDLL:
     """The librdkafka that confluent_kafka has loaded, with the types of the functions used here."""
-    import confluent_kafka
+    import confluent_kafka  # noqa: F401  loads the library with what it needs itself
 
-    package = Path(confluent_kafka.__file__).parent
-    places = (package.parent / "confluent_kafka.libs", package / ".dylibs", package)
-    found = itertools.chain.from_iterable(place.glob("librdkafka*") for place in places if place.is_dir())
-    path = next((one for one in found if ".so" in one.name or one.suffix == ".dylib"), None)
+    path = demo_broker.library()
     if path is None:
-        raise RuntimeError(f"no librdkafka beside {package} on {sys.platform}")
+        raise RuntimeError(f"no librdkafka comes with confluent_kafka on {sys.platform}")
     library = ctypes.CDLL(str(path))
     pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     for name, result, arguments in (
