@@ -31,6 +31,7 @@ from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
+    INGESTIONS,
     Call,
     Explain,
     ExplainIngest,
@@ -280,7 +281,7 @@ class Connection:
 
     def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str | pa.Table:
         """Run a statement of ours; its result, or the query that shows it."""
-        from lakesql.sql import calls, handlers, settings
+        from lakesql.sql import handlers, settings
 
         session = self._session
         session.drain()
@@ -292,15 +293,19 @@ class Connection:
             with python_objects.visible(session.con, piece.tokens):
                 return handlers.TABLES[type(statement)](session, statement)
         if isinstance(statement, Call):
+            from lakesql.sql import calls  # all procedures, ingestion with them
+
             with bound(session, statement, params, piece.tokens) as given:
                 return calls.call(session, given)
         if not isinstance(statement, Explain | ExplainIngest | ShowIngestion):
             session.require_writable()
-        if type(statement) in handlers.INGESTIONS:
+        if isinstance(statement, INGESTIONS):
+            from lakesql.sql import ingest
+
             if not isinstance(statement, ExplainIngest | ShowIngestion):
                 session.require_no_transaction("a change of an ingestion or of its target")
             with bound(session, statement, params, piece.tokens) as given:
-                return handlers.INGESTIONS[type(statement)](session, given)
+                return ingest.HANDLERS[type(statement)](session, given)
         session.require_no_transaction(f"{type(statement).__name__.upper()} on a Hudi table")
         with (
             bound(session, statement, params, piece.tokens) as given,

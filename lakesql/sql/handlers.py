@@ -10,24 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from lakesql.services.maintenance import maintain
-from lakesql.sql import changes, ddl, ingest, python_objects
+from lakesql.sql import changes, ddl, python_objects
 from lakesql.sql.lexer import Token
 from lakesql.sql.nodes import (
-    AlterIngestion,
-    CreateIngestion,
     CreateTable,
     Delete,
-    DropIngestion,
     DropTable,
-    ExplainIngest,
-    Ingest,
     Insert,
     Merge,
-    ReplayIngestion,
-    RunIngestion,
-    SetOffsets,
     ShowColumns,
-    ShowIngestion,
     ShowProperties,
     ShowTables,
     Truncate,
@@ -59,17 +50,6 @@ TABLES: dict[type, Callable[[Session, Any], str]] = {
     ShowProperties: ddl.show_properties,
     ShowTables: ddl.show_tables,
     ShowColumns: ddl.show_columns,
-}
-INGESTIONS: dict[type, Callable[[Session, Any], str | pa.Table]] = {
-    Ingest: ingest.ingest,
-    CreateIngestion: ingest.create,
-    RunIngestion: ingest.run_ingestion,
-    ReplayIngestion: ingest.replay_ingestion,
-    ShowIngestion: ingest.show,
-    AlterIngestion: ingest.alter,
-    SetOffsets: ingest.set_offsets,
-    DropIngestion: ingest.drop,
-    ExplainIngest: ingest.explain,
 }
 
 

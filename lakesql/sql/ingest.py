@@ -4,10 +4,11 @@ A statement becomes a definition, the definition a job (`lakesql.ingest.front`),
 each partition. Here are only the things of a connection: names of tables, parameters, views of new tables, settings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from os import PathLike
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -367,3 +368,17 @@ def _said(session: Session, text: str, definition: Definition, work: Work) -> st
 
 def _now(session: Session) -> str:
     return datetime.fromtimestamp(session.clock() / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+HANDLERS: dict[type, Callable[[Session, Any], str | pa.Table]] = {
+    Ingest: ingest,
+    CreateIngestion: create,
+    RunIngestion: run_ingestion,
+    ReplayIngestion: replay_ingestion,
+    ShowIngestion: show,
+    AlterIngestion: alter,
+    SetOffsets: set_offsets,
+    DropIngestion: drop,
+    ExplainIngest: explain,
+}
+"""What runs each of the statements of ingestion."""

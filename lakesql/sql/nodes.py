@@ -325,6 +325,19 @@ Ingestion = (
 )
 Change = Merge | Update | Delete | Insert | Truncate
 Show = ShowProperties | ShowTables | ShowColumns
+INGESTIONS = (
+    Ingest,
+    CreateIngestion,
+    RunIngestion,
+    ReplayIngestion,
+    ShowIngestion,
+    AlterIngestion,
+    SetOffsets,
+    DropIngestion,
+    ExplainIngest,
+)
+"""The statements of `sql.ingest`."""
+
 Statement = (
     Change
     | CreateTable
