@@ -24,11 +24,10 @@ from lakesql.table.lists import spelt
 from lakesql.table.logfold import key_sql
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan
+from lakesql.table.staleness import MAX_STALENESS, ON_STALE
 from lakesql.table.state import TableState
 from lakesql.values import Parse, duration
 
-MAX_STALENESS = "lakesql.read_optimized.max_staleness"
-ON_STALE = "lakesql.read_optimized.on_stale"
 _SERVICES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
 ERROR, SNAPSHOT, WARN = CHOICES = ("error", "snapshot", "warn")
 

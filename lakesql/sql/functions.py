@@ -5,34 +5,29 @@ the SQL of the read, which DuckDB binds in place, so projections and filters rea
 the database (in a read-only one as TEMP macros of the connection) and views over them survive in a file: after
 reopening, `register` brings them back to life. The UDF is made once per DuckDB instance.
 
-To add a table function: one entry in TABLE_FUNCTIONS.
+To add a table function: one entry in TABLE_FUNCTIONS, and its planner in `planners`.
 """
 
 import json
-import re
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
 
-from lakesql.errors import SQLError, Unsupported
-from lakesql.services import freshness
-from lakesql.services.adaptive_reads import note_read
-from lakesql.services.freshness import MAX_STALENESS, ON_STALE, Demand, LastRead
+from lakesql.errors import Unsupported
 from lakesql.sql.cursor import string_value
 from lakesql.sql.instance import UDF, Arguments, Free, Instance, Planner
 from lakesql.sql.lexer import IDENTIFIERS, tokens
-from lakesql.sql.results import rows_sql, table_sql
-from lakesql.table import live, outcomes, read
-from lakesql.table.clock import system_clock
-from lakesql.table.lists import FUNCTION, paths_of, spelt
+from lakesql.table import outcomes
+from lakesql.table.lists import FUNCTION, paths_of
 from lakesql.table.names import literal, quote
-from lakesql.table.planned import snapshot_sql
-from lakesql.table.state import TableState
+from lakesql.table.staleness import MAX_STALENESS, ON_STALE
+
+if TYPE_CHECKING:
+    from lakesql.services.freshness import LastRead
+    from lakesql.table.state import TableState
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -46,125 +41,15 @@ class TableFunction:
     plan: Planner | Free
 
 
-def _scan(cursor: Connection, state: TableState, arguments: Arguments) -> str | tuple[str, LastRead]:
-    as_of, mode = arguments[:2]
-    if mode is not None and mode.lower() == "read_optimized":
-        return _read_optimized(cursor, state, (as_of, *arguments[2:]))
-    if as_of is None:
-        note_read(state, system_clock())
-        if mode is None or mode.lower() == "snapshot":
-            return snapshot_sql(cursor, state)
-    return read.to_sql(cursor, read.plan(state, _time(as_of), (mode or "snapshot").lower()))
+def _planner(name: str) -> Planner:
+    """A function of `planners`."""
 
+    def plan(cursor: Connection, state: "TableState", arguments: Arguments) -> "str | tuple[str, LastRead]":
+        from lakesql.sql import planners
 
-def _placed(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    note_read(state, system_clock())
-    plan = read.plan(state)
-    numbers = list(range(len(plan.slices))) if arguments[0] is None else json.loads(arguments[0])
-    opened = [plan.slices[n] for n in numbers]
-    live.note(state.path, (f.path for s in opened for f in (s.base, *s.logs) if f is not None))
-    return read.placed_sql(cursor, plan, plan.schema.names, numbers)
-
-
-def _part(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    note_read(state, system_clock())
-    plan = read.plan(state)
-    numbers = json.loads(arguments[0] or "[]")
-    return read.to_sql(cursor, replace(plan, slices=tuple(plan.slices[n] for n in numbers), kept=None))
-
-
-def _read_optimized(cursor: Connection, state: TableState, arguments: Arguments) -> tuple[str, LastRead]:
-    as_of, limit, set_limit, on_stale = arguments
-    if as_of is None and limit is None:
-        limit = set_limit
-    asked = Demand() if as_of and limit is None else freshness.demand(limit, on_stale, state.config.properties)
-    plan, last = freshness.plan_read_optimized(state, _time(as_of), asked, system_clock())
-    return read.to_sql(cursor, plan), last
-
-
-def _freshness(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    by_partition, exact = (a == "true" for a in arguments)
-    rows = []
-    for lag in freshness.freshness(state, system_clock(), by_partition):
-        counts = freshness.changed_rows(cursor, state, lag.partition_path) if exact else (None, None, None)
-        values = [getattr(lag, name) for name in _FRESHNESS.names if hasattr(lag, name)]
-        rows.append((*values, *counts))
-    return rows_sql(_FRESHNESS, rows)
-
-
-_FRESHNESS = pa.schema(
-    [
-        *(
-            (n, pa.string())
-            for n in ("partition_path", "latest_commit", "latest_completed", "complete_to", "oldest_missing")
-        ),
-        ("lag_s", pa.float64()),
-        *(
-            (n, pa.int64())
-            for n in ("lag_commits", "file_groups", "stale_groups", "log_files", "log_bytes", "log_rows")
-        ),
-        *((n, pa.int64()) for n in ("rows_inserted", "rows_updated", "rows_deleted")),
-    ]
-)
-
-
-def _incremental(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    begin = _one_of("begin", arguments[0], "from_instant", arguments[2])
-    end = _one_of('"end"', arguments[1], "to_instant", arguments[3])
-    if begin is None:
-        raise SQLError(
-            f"hudi_incremental({state.name}): give begin, the time after which changes count, or 'earliest' for all."
-        )
-    return read.to_sql(cursor, read.plan_incremental(state, _time(begin) or begin, _time(end)))
-
-
-def _diff(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    from lakesql.table import diff
-
-    begin, end = map(_time, arguments)
-    if begin is None:
-        raise SQLError(f"hudi_diff({state.name}): a is NULL; give an instant, a timestamp, or 'earliest'.")
-    return diff.to_sql(cursor, diff.plan_diff(state, begin, end))
-
-
-def _one_of(name: str, value: str | None, twin: str, twin_value: str | None) -> str | None:
-    if value is not None and twin_value is not None:
-        raise SQLError(f"hudi_incremental: {name} and {twin} mean the same; give one of them.")
-    return twin_value if value is None else value
-
-
-def _table_changes(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    kind = (arguments[0] or "").lower()
-    if kind == "cdc":
-        raise Unsupported(
-            f"{state.path}: hudi_table_changes: change data capture is not read yet. "
-            "Use 'latest_state' for the newest version of each changed row."
-        )
-    if kind != "latest_state":
-        raise SQLError(f"{state.path}: hudi_table_changes: kind {arguments[0]!r} is unknown; use 'latest_state'.")
-    return _incremental(cursor, state, (arguments[1], arguments[2], None, None))
-
-
-def _inspected(
-    give: Callable[[ModuleType, TableState, Arguments], pa.Table],
-) -> Callable[[Connection, TableState, Arguments], str]:
-    """`give` gets the module `table.inspect`."""
-
-    def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-        from lakesql.table import inspect
-
-        del cursor
-        return table_sql(give(inspect, state, arguments))
+        return planners.PLANNERS[name](cursor, state, arguments)
 
     return plan
-
-
-def _advice(cursor: Connection, state: TableState, arguments: Arguments) -> str:
-    from lakesql.advice import advise, reads_of
-
-    with spelt():
-        found = advise(cursor, state, reads_of(state.path, arguments[0]), measure=arguments[1] == "true")
-    return table_sql(found.to_arrow())
 
 
 def _kafka(name: str) -> Free:
@@ -180,7 +65,7 @@ def _reading(parameters: str, arguments: tuple[str, ...], planner: Planner) -> T
     """A function that may decode logs. A relation is planned where it is fetched, perhaps in a thread that never ran a
     statement of its connection, so DuckDB tells what the connection has set."""
 
-    def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str | tuple[str, LastRead]:
+    def plan(cursor: Connection, state: "TableState", arguments: Arguments) -> "str | tuple[str, LastRead]":
         with outcomes.chosen(arguments[-1]):
             return planner(cursor, state, arguments[:-1])
 
@@ -188,18 +73,11 @@ def _reading(parameters: str, arguments: tuple[str, ...], planner: Planner) -> T
 
 
 def _later(name: str, advice: str) -> TableFunction:
-    def plan(cursor: Connection, state: TableState, arguments: Arguments) -> str:
+    def plan(cursor: Connection, state: "TableState", arguments: Arguments) -> str:
         del cursor, arguments
         raise Unsupported(f"{state.path}: {name} is not available yet. {advice}")
 
     return TableFunction("t", (), plan)
-
-
-def _time(text: str | None) -> str | None:
-    """A time as text, date or timestamp; DuckDB prints a zone as +00, which is completed to +00:00."""
-    if text is None:
-        return None
-    return re.sub(r"([+-]\d\d)$", r"\1:00", text) if ":" in text else text
 
 
 def variable(setting: str) -> str:
@@ -212,20 +90,18 @@ _ON_STALE = f"coalesce(on_stale::VARCHAR, getvariable('{variable(ON_STALE)}')::V
 _SCAN = _reading(
     "t, as_of := NULL, mode := 'snapshot', max_staleness := NULL, on_stale := NULL",
     ("as_of", "mode", *_LIMIT, _ON_STALE),
-    _scan,
+    _planner("scan"),
 )
 _CHANGES = _reading(
     't, begin := NULL, "end" := NULL, from_instant := NULL, to_instant := NULL',
     ("begin", '"end"', "from_instant", "to_instant"),
-    _incremental,
+    _planner("incremental"),
 )
-_TIMELINE = TableFunction(
-    "t, archived := false", ("archived",), _inspected(lambda inspect, s, a: inspect.timeline(s, a[0] == "true"))
-)
+_TIMELINE = TableFunction("t, archived := false", ("archived",), _planner("timeline"))
 _FILES = TableFunction(
     "t, as_of := NULL, partition := NULL",
     ("as_of", "partition"),
-    _inspected(lambda inspect, s, a: inspect.files(s, _time(a[0]), a[1])),
+    _planner("files"),
 )
 
 _BROKERS = ("brokers", "to_json(options)")
@@ -247,21 +123,29 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "read_hudi": _SCAN,
     "hudi_snapshot": _SCAN,
     "hudi_read_optimized": _reading(
-        "t, as_of := NULL, max_staleness := NULL, on_stale := NULL", ("as_of", *_LIMIT, _ON_STALE), _read_optimized
+        "t, as_of := NULL, max_staleness := NULL, on_stale := NULL",
+        ("as_of", *_LIMIT, _ON_STALE),
+        _planner("read_optimized"),
     ),
     "hudi_incremental": _CHANGES,
-    "hudi_table_changes": _reading('t, kind, begin := NULL, "end" := NULL', ("kind", "begin", '"end"'), _table_changes),
-    "hudi_diff": _reading("t, a, b := NULL", ("a", "b"), _diff),
+    "hudi_table_changes": _reading(
+        't, kind, begin := NULL, "end" := NULL', ("kind", "begin", '"end"'), _planner("table_changes")
+    ),
+    "hudi_diff": _reading("t, a, b := NULL", ("a", "b"), _planner("diff")),
     "hudi_timeline": _TIMELINE,
     "hudi_query_timeline": _TIMELINE,
     "hudi_files": _FILES,
     "hudi_filesystem_view": _FILES,
-    "hudi_partitions": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.partitions(s))),
-    "hudi_properties": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.properties(s))),
-    "hudi_schema": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.schema(s))),
-    "hudi_log_blocks": TableFunction("t", (), _inspected(lambda inspect, s, _: inspect.log_blocks(s))),
-    "hudi_freshness": _reading("t, by_partition := false, exact := false", ("by_partition", "exact"), _freshness),
-    "hudi_advice": _reading("t, reads_per_write := NULL, measure := false", ("reads_per_write", "measure"), _advice),
+    "hudi_partitions": TableFunction("t", (), _planner("partitions")),
+    "hudi_properties": TableFunction("t", (), _planner("properties")),
+    "hudi_schema": TableFunction("t", (), _planner("schema")),
+    "hudi_log_blocks": TableFunction("t", (), _planner("log_blocks")),
+    "hudi_freshness": _reading(
+        "t, by_partition := false, exact := false", ("by_partition", "exact"), _planner("freshness")
+    ),
+    "hudi_advice": _reading(
+        "t, reads_per_write := NULL, measure := false", ("reads_per_write", "measure"), _planner("advice")
+    ),
     **{name: TableFunction(*given, _kafka(name)) for name, given in _KAFKA.items()},
     "hudi_metadata": _later("hudi_metadata", "hudi_properties shows which partitions the metadata table has."),
 }
@@ -290,7 +174,7 @@ def instance_of(con: Connection) -> Instance:
         instance = _find(con)
         if instance is None:
             planners = {name: f.plan for name, f in TABLE_FUNCTIONS.items()}
-            instance = Instance(con, {**planners, _PLACED: _placed, _PART: _part})
+            instance = Instance(con, {**planners, **{name: _planner(name) for name in (_PLACED, _PART)}})
             udf = instance.plan
             kinds: list[Any] = ["VARCHAR", "VARCHAR", "VARCHAR[]", "BIGINT"]
             nulls: Any = "special"  # DuckDB 1.5 and 2 declare other types and both take the text

@@ -25,14 +25,12 @@ from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.storage import Storage, open_storage
 from lakesql.table import live
 from lakesql.table.known_settings import make_utc
-from lakesql.table.listing import look
 from lakesql.table.lists import FileList, by_number, handed
 from lakesql.table.names import literal
-from lakesql.table.scan import empty_sql
-from lakesql.table.state import TableState
 
 if TYPE_CHECKING:
     from lakesql.services.freshness import LastRead
+    from lakesql.table.state import TableState
 
 UDF = "lakesql_plan"
 SNAPSHOTS_MAX = 10_000
@@ -41,7 +39,7 @@ UNOWNED_MAX = 16
 """Plans of connections that are DuckDB's own: so many are taken to be still read."""
 
 Arguments = tuple[str | None, ...]
-Planner = Callable[[duckdb.DuckDBPyConnection, TableState, Arguments], "str | tuple[str, LastRead]"]
+Planner = Callable[[duckdb.DuckDBPyConnection, "TableState", Arguments], "str | tuple[str, LastRead]"]
 """The SQL of a table function, and for a read of rows what kind of read it is."""
 
 
@@ -107,11 +105,13 @@ class Instance:
 
     # ------------------------------------------------------------ snapshots
 
-    def snapshot(self, table: str, transaction: int) -> TableState:
+    def snapshot(self, table: str, transaction: int) -> "TableState":
         """The state of a table, by name or path, that this transaction sees; looked up at its first use.
 
         Raises TableError, FormatError or Unsupported as `state.load` does.
         """
+        from lakesql.table.listing import look
+
         path = self.path_of(table) or _full_path(table)
         key = path, transaction
         with self._lock:
@@ -218,6 +218,8 @@ class Instance:
             raise SQLError(f"{function}: the table is NULL. Give a path, or the name of a table.")
         schema = getattr(self._thread, "columns_only", None)
         if schema is not None:
+            from lakesql.table.scan import empty_sql
+
             return empty_sql(schema, schema.names)
         key = function, table, arguments, transaction
         with self._lock:

@@ -3,7 +3,7 @@ driven by the variables `hoodie_t_consume_start_timestamp` and `..._end_timestam
 
 Each is a call of a table function with the table's path, so it is planned anew at every statement, and a view kept in a
 database file works again once lakesql is registered. Making a view reads no data: meanwhile the planner gives the
-columns alone.
+columns alone. What reads tables is imported where it is needed: a connection without tables starts without it.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,13 +12,10 @@ from contextlib import suppress
 import duckdb
 
 from lakesql.errors import LakeError, TableError
-from lakesql.services.freshness import freshness
 from lakesql.sql.lexer import IDENTIFIERS, Token
 from lakesql.sql.session import Session
 from lakesql.storage import Storage, open_storage
-from lakesql.table import read
 from lakesql.table.names import literal, quote
-from lakesql.table.state import HOODIE, PROPERTIES, load, load_head, read_config
 
 _COMPANIONS = ("_ro", "_rt", "_incremental")
 _OF_MOR = ("_ro", "_rt")
@@ -37,6 +34,10 @@ def refresh(session: Session, names: Collection[str] | None = None, anew: bool =
     """
     storage, found = open_storage(session.warehouse), False
     _, folders = storage.list("")
+    if not folders:
+        return False
+    from lakesql.table.state import PROPERTIES
+
     for folder in folders:
         if names is not None and folder.lower() not in names:
             continue
@@ -63,15 +64,21 @@ def _is_shown(session: Session, name: str) -> bool:
 
 
 def _has_properties(storage: Storage, folder: str) -> bool:
+    from lakesql.table.state import PROPERTIES
+
     return any(storage.stat(f"{folder}/{name}") is not None for name in (PROPERTIES, PROPERTIES + ".backup"))
 
 
 def _looks_like_a_table(storage: Storage, folder: str) -> bool:
+    from lakesql.table.state import HOODIE
+
     return any(storage.list(f"{folder}/{HOODIE}"))
 
 
 def require_free(session: Session, name: str, is_mor: bool) -> None:
     """TableError when a new table would take the name of another table's view, or the other way round."""
+    from lakesql.table.state import read_config
+
     known = {n.lower(): (n, path) for n, path in session.instance.tables().items()}
     for suffix in (*_COMPANIONS, _CHANGES):
         base = known.get(name.lower().removesuffix(suffix)) if name.lower().endswith(suffix) else None
@@ -104,6 +111,9 @@ def described(session: Session, text: str, words: Sequence[Token]) -> str:
     base = base_of(session, words[-1].name.lower())
     if base is None or any(t.text != "." and t.kind not in IDENTIFIERS for t in words[1:]):
         return text
+    from lakesql.services.freshness import freshness
+    from lakesql.table.state import load
+
     [lag] = freshness(load(session.instance.storage(base)), session.clock())
     name = "".join(t.text for t in words[1:])
     return (
@@ -131,6 +141,9 @@ def add(session: Session, name: str, path: str) -> None:
 
     TableError when the database has something else of that name, or the errors of opening the table.
     """
+    from lakesql.table import read
+    from lakesql.table.state import load_head
+
     con, home = session.con, session.home
     temp = "" if home else "TEMP "
     head = load_head(open_storage(path))

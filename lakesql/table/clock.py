@@ -8,10 +8,13 @@ when it lags a little, and a larger gap, or a zone that cannot be told, is an er
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import TYPE_CHECKING
 
 from lakesql.errors import FormatError, TableError
 from lakesql.format.timeline import Instant, instant_millis, new_instant_time
-from lakesql.table.state import TableState
+
+if TYPE_CHECKING:
+    from lakesql.table.state import TableState
 
 Clock = Callable[[], int]
 """Epoch milliseconds."""
@@ -43,7 +46,7 @@ def draw(clock: Clock, newest: str, zone: tzinfo, where: str) -> str:
     return new_instant_time(now, zone)
 
 
-def timeline_zone(state: TableState, setting: str) -> tzinfo:
+def timeline_zone(state: "TableState", setting: str) -> tzinfo:
     """The zone in which the instants of a table are written.
 
     `setting` (utc, local or '') is hoodie.table.timeline.timezone of the job; the table's own property UTC goes first.
@@ -93,7 +96,7 @@ class _Local(tzinfo):
         return moment.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
 
 
-def _offset_ms(state: TableState, instant: Instant) -> int | None:
+def _offset_ms(state: "TableState", instant: Instant) -> int | None:
     """How far an instant's zone is ahead of UTC, by the time of its first file; None when it does not fit any zone."""
     names = [n for n in state.instant_files if n.startswith(f"{instant.requested}.") and n.endswith(".requested")]
     if not names:

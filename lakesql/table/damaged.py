@@ -7,14 +7,16 @@ until one fails. Not here: files that are shorter than their commit says, which 
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
-from lakesql.table.state import TableState
+
+if TYPE_CHECKING:
+    from lakesql.table.state import TableState
 
 _PATH = re.compile(r"""(["'])(/.+?\.parquet)\1""")
 _UNREADABLE = re.compile(
@@ -24,7 +26,7 @@ _UNREADABLE = re.compile(
 
 
 @contextmanager
-def damage_named(state: TableState) -> Iterator[None]:
+def damage_named(state: "TableState") -> Iterator[None]:
     """Within, an error of DuckDB that comes from a damaged base file of the table is a FormatError that names the file."""
     try:
         yield
@@ -35,7 +37,7 @@ def damage_named(state: TableState) -> Iterator[None]:
         raise found from error
 
 
-def damage(error: Exception, states: Iterable[TableState]) -> FormatError | TableError | None:
+def damage(error: Exception, states: Iterable["TableState"]) -> FormatError | TableError | None:
     """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else."""
     text = str(error).splitlines()[0] if str(error) else ""
     named = _PATH.search(str(error))
@@ -64,7 +66,9 @@ def _unreadable(path: str, reason: str) -> FormatError | TableError:
     return FormatError(f"{path}: the base file cannot be read: {reason}. Restore it, or roll back its commit.")
 
 
-def _broken_footers(state: TableState) -> Iterator[str]:
+def _broken_footers(state: "TableState") -> Iterator[str]:
+    import pyarrow.parquet as pq
+
     try:
         files = state.base_files()
     except LakeError:
