@@ -15,14 +15,14 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesql.errors import CommitConflict, TableError
-from lakesql.object_file import TAIL_BYTES, WHOLE_BYTES, ObjectFile, ObjectSink, Tail, Tails
+from lakesql.object_file import TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
 from lakesql.storage_base import FileInfo, Sink, Storage, checked, hidden_from_listings, lock_text
 from lakesql.store_settings import Access, access
 
@@ -145,6 +145,8 @@ class ObjectStorage(Storage):
         self._place, self._bucket = place, bucket
         self._number = next(_numbers)
         self._known: dict[str, FileInfo] = {}
+        self._flights: dict[str, Future[Tail]] = {}
+        self._ahead = Ahead(self._fetched_tail, lambda *call: _pool().submit(*call))
         self._guard = threading.Lock()
 
     def __repr__(self) -> str:
@@ -268,8 +270,7 @@ class ObjectStorage(Storage):
         return sorted(infos, key=lambda info: info.path), len(found) == PAGE
 
     def _info(self, meta: Any) -> FileInfo:
-        modified = int(meta["last_modified"].timestamp() * 1000)
-        return FileInfo(self._path(meta["path"]), meta["size"], modified, etag=meta["e_tag"])
+        return FileInfo(self._path(meta["path"]), meta["size"], _milliseconds(meta), etag=meta["e_tag"])
 
     def _note(self, files: Sequence[FileInfo]) -> None:
         with self._guard:
@@ -351,7 +352,7 @@ class ObjectStorage(Storage):
         from lakesql import object_bridge
 
         object_bridge.known_as(self._number, self)
-        return f"{object_bridge.SCHEME}://{self._number}/{self._place.bucket}/{self._key(path)}"
+        return object_bridge.path_of(self._number, self._place.scheme, f"{self._place.bucket}/{self._key(path)}")
 
     def attach(self, con: "duckdb.DuckDBPyConnection") -> None:
         from lakesql import object_bridge
@@ -366,13 +367,45 @@ class ObjectStorage(Storage):
         """For the bridge, which knows keys."""
         return ObjectFile(self, self._path(key))
 
+    def expect(self, paths: Sequence[str]) -> None:
+        if len(paths) > 1:
+            self._ahead.expect(paths)
+
     def tail(self, path: str) -> Tail:
         """The last bytes of a file, from what is kept when the object is the one that was listed."""
+        kept = self._kept_tail(path)
+        self._ahead.touched(path)
+        return kept or self._fetched_tail(path)
+
+    def _kept_tail(self, path: str) -> Tail | None:
+        known = self._known.get(path)
+        if known is None or known.etag is None:
+            return None
+        return _tails.find(self._bucket.name, self._key(path), known.etag)
+
+    def _fetched_tail(self, path: str) -> Tail:
+        """As `tail`; who comes while somebody fetches it waits for that one's answer."""
+        with self._guard:
+            flight = self._flights.get(path)
+            mine = flight is None
+            if flight is None:
+                flight = self._flights[path] = Future()
+        if not mine:
+            return flight.result()
+        try:
+            found = self._kept_tail(path) or self._ask_for_tail(path)
+        except BaseException as error:
+            flight.set_exception(error)
+            raise
+        else:
+            flight.set_result(found)
+            return found
+        finally:
+            with self._guard:
+                self._flights.pop(path, None)
+
+    def _ask_for_tail(self, path: str) -> Tail:
         key, known = self._key(path), self._known.get(path)
-        if known is not None and known.etag is not None:
-            kept = _tails.find(self._bucket.name, key, known.etag)
-            if kept is not None:
-                return kept
         size = known.size_bytes if known is not None else None
         wanted = size if size is not None and size <= WHOLE_BYTES else TAIL_BYTES
 
@@ -380,14 +413,9 @@ class ObjectStorage(Storage):
             # A range of an empty object is an error, and so is an empty range.
             options: Any = {} if not wanted else {"options": {"range": {"suffix": wanted}}}
             found = obstore.get(self._bucket.client, key, **options)
-            meta = found.meta
-            modified = int(meta["last_modified"].timestamp() * 1000)
-            return Tail(meta["size"], modified, meta["e_tag"], bytes(found.bytes()))
+            return Tail(found.meta["size"], _milliseconds(found.meta), found.meta["e_tag"], bytes(found.bytes()))
 
-        try:
-            made = self._call("get", path, get)
-        except FileNotFoundError:
-            raise FileNotFoundError(f"No such file: {self.uri}/{path}") from None
+        made = self._call("get", path, get)
         self._read_bytes(len(made.data))
         _tails.keep(self._bucket.name, key, made)
         self._note([FileInfo(path, made.size, made.modified_ms, etag=made.etag)])
@@ -503,6 +531,10 @@ def _first_line(error: Exception) -> str:
         return _ADVICE[code[1]]
     line = told.split("\n", 1)[0] + (f" {code[1]}" if code is not None else "")
     return " ".join(word.partition("?")[0] if "://" in word else word for word in line.split(" "))
+
+
+def _milliseconds(meta: Any) -> int:
+    return int(meta["last_modified"].timestamp() * 1000)
 
 
 def _parents(path: str) -> Iterator[str]:
