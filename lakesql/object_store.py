@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesql.errors import CommitConflict, TableError
-from lakesql.object_file import TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
+from lakesql.object_file import PART_BYTES, TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
 from lakesql.storage_base import FileInfo, Sink, Storage, checked, hidden_from_listings, lock_text
 from lakesql.store_settings import Access, access
 
@@ -457,7 +457,9 @@ class _Upload:
         self._writer = storage._call(
             "part",
             path,
-            lambda: obstore.open_writer(bucket.parts, storage._key(path), buffer_size=1, max_concurrency=PART_REQUESTS),
+            lambda: obstore.open_writer(
+                bucket.parts, storage._key(path), buffer_size=PART_BYTES, max_concurrency=PART_REQUESTS
+            ),
         )
 
     def part(self, data: bytes) -> None:
@@ -496,7 +498,7 @@ def _told(where: str, kind: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise FileNotFoundError(f"No such file: {where}") from None
+        raise FileNotFoundError(f'Cannot open file "{where}": No such file') from None
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
         raise TableError(
             f"{where}: cannot be {doing}: the store refuses it. Check the credentials and what they may do, then try "
