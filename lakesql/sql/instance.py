@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 import pyarrow as pa
 
+from lakesql import store_settings
 from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.storage import Storage, open_storage
 from lakesql.table import live
@@ -63,6 +64,8 @@ class Instance:
         self.last_error: LakeError | None = None
         self._planners = planners
         self._con = weakref.ref(con)
+        self.stores = store_settings.Stores()
+        """Settings and secrets of object stores, of all connections here."""
         self.homes: list[str] = []
         """Folders of tables of the connections here; a table that does not exist yet would be made in one."""
         self._names: dict[str, tuple[str, str]] = {}  # lower case -> (name as given, path)
@@ -70,6 +73,8 @@ class Instance:
         self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()
         self._newest: dict[str, TableState] = {}
         self._storages: dict[str, Storage] = {}
+        self._remote: Storage | None = None
+        """A storage whose files DuckDB opens by a file system of ours, if there is one."""
         self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None, list[FileList]]] = (
             OrderedDict()
         )
@@ -135,7 +140,15 @@ class Instance:
         """The storage of a table by name or path: always the same one, which `look` remembers what it has listed of."""
         path = self.path_of(table) or _full_path(table)
         with self._lock:
-            return self._storages.setdefault(path, open_storage(path))
+            known = self._storages.get(path)
+            if known is None:
+                with store_settings.chosen(self.stores):
+                    known = self._storages[path] = open_storage(path)
+                if known.remote:
+                    self._remote = known
+                    with self.cursor():
+                        pass  # the user's own statements need it too
+            return known
 
     def forget(self) -> None:
         """Drop every state and query kept; they are looked up again when asked for."""
@@ -197,7 +210,8 @@ class Instance:
         if function is None:
             return self.id
         try:
-            return self._query(function, table, tuple(arguments), transaction)
+            with store_settings.chosen(self.stores):
+                return self._query(function, table, tuple(arguments), transaction)
         except LakeError as error:
             self.last_error = error
             return f"FROM query(error({literal(str(error))}))"
@@ -269,6 +283,8 @@ class Instance:
             cursor = _spare().cursor()
             make_utc(cursor)
         try:
+            if self._remote is not None:
+                self._remote.attach(cursor)
             yield cursor
         finally:
             cursor.close()

@@ -6,7 +6,7 @@ outermost first.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Name = tuple[str, ...]
 
@@ -171,6 +171,26 @@ class ShowColumns:
     """SHOW COLUMNS IN t."""
 
     target: Name
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSecret:
+    """CREATE SECRET of an object store."""
+
+    name: str
+    kind: str
+    values: Mapping[str, tuple[str, ...]] = field(repr=False)
+    replace: bool
+    if_absent: bool
+    persistent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropSecret:
+    """DROP SECRET [IF EXISTS] name."""
+
+    name: str
+    if_there: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +363,8 @@ Statement = (
     | CreateTable
     | DropTable
     | Show
+    | CreateSecret
+    | DropSecret
     | SetSetting
     | ResetSetting
     | Explain

@@ -8,6 +8,8 @@ columns alone. What reads tables is imported where it is needed: a connection wi
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -16,6 +18,9 @@ from lakesql.sql.lexer import IDENTIFIERS, Token
 from lakesql.sql.session import Session
 from lakesql.storage import Storage, open_storage
 from lakesql.table.names import literal, quote
+
+if TYPE_CHECKING:
+    from lakesql.table.state import TableState
 
 _COMPANIONS = ("_ro", "_rt", "_incremental")
 _OF_MOR = ("_ro", "_rt")
@@ -38,12 +43,15 @@ def refresh(session: Session, names: Collection[str] | None = None, anew: bool =
         return False
     from lakesql.table.state import PROPERTIES
 
-    for folder in folders:
-        if names is not None and folder.lower() not in names:
-            continue
-        if not anew and _is_shown(session, folder):
-            continue
-        if not _has_properties(storage, folder):
+    wanted = [
+        folder
+        for folder in folders
+        if (names is None or folder.lower() in names) and (anew or not _is_shown(session, folder))
+    ]
+    opened = [open_storage(f"{storage.uri}/{folder}") for folder in wanted]
+    heads = storage.together(*(partial(_head, one) for one in opened)) if storage.remote else [None] * len(wanted)
+    for folder, head in zip(wanted, heads, strict=True):
+        if head is None and not _has_properties(storage, folder):
             if _looks_like_a_table(storage, folder):
                 session.problems[folder.lower()] = TableError(
                     f"{storage.uri}/{folder}: {PROPERTIES} is missing, and without it the table cannot be read safely. "
@@ -51,11 +59,21 @@ def refresh(session: Session, names: Collection[str] | None = None, anew: bool =
                 )
             continue
         try:
-            add(session, folder, f"{storage.uri}/{folder}")
+            add(session, folder, f"{storage.uri}/{folder}", head)
             found = True
         except LakeError as error:
             session.problems[folder.lower()] = error
     return found
+
+
+def _head(storage: Storage) -> "TableState | None":
+    """The state of a table without its files; None when it has to be looked at again, one table at a time."""
+    from lakesql.table.state import load_head
+
+    try:
+        return load_head(storage)
+    except LakeError:
+        return None
 
 
 def _is_shown(session: Session, name: str) -> bool:
@@ -136,7 +154,7 @@ def require_unused(session: Session, name: str, path: str) -> None:
         )
 
 
-def add(session: Session, name: str, path: str) -> None:
+def add(session: Session, name: str, path: str, head: "TableState | None" = None) -> None:
     """Make the views of a table and remember its name.
 
     TableError when the database has something else of that name, or the errors of opening the table.
@@ -146,7 +164,7 @@ def add(session: Session, name: str, path: str) -> None:
 
     con, home = session.con, session.home
     temp = "" if home else "TEMP "
-    head = load_head(open_storage(path))
+    head = head or load_head(open_storage(path))
     require_unused(session, name, path)
     bodies = {name: f"hudi_scan({literal(path)})"}
     if head.config.is_mor:

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
+from lakesql.storage_base import addresses
 
 if TYPE_CHECKING:
     from lakesql.table.state import TableState
 
-_PATH = re.compile(r"""(["'])(/.+?\.parquet)\1""")
+_PATH = re.compile(r"""(["'])((?:/|\w+://).+?\.parquet)\1""")
 _UNREADABLE = re.compile(
     r"magic bytes|too small|read file|read parquet|decompress|deserialize|corrupt|cannot open|encrypted|no files found",
     re.I,
@@ -39,8 +40,9 @@ def damage_named(state: "TableState") -> Iterator[None]:
 
 def damage(error: Exception, states: Iterable["TableState"]) -> FormatError | TableError | None:
     """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else."""
-    text = str(error).splitlines()[0] if str(error) else ""
-    named = _PATH.search(str(error))
+    told = addresses(str(error))
+    text = told.splitlines()[0] if told else ""
+    named = _PATH.search(told)
     if named and _UNREADABLE.search(text):
         path = named[2]
         return _unreadable(path, text) if _is_base_file(path) else None
@@ -74,9 +76,9 @@ def _broken_footers(state: "TableState") -> Iterator[str]:
     except LakeError:
         return
     for file in files:
-        path = state.storage.data_path(file.path)
+        path = f"{state.path}/{file.path}"
         try:
-            with pq.ParquetFile(path) as parquet:
+            with pq.ParquetFile(state.storage.source(file.path)) as parquet:
                 for group in range(parquet.num_row_groups):
                     parquet.read_row_group(group)
         except (pa.ArrowException, OSError):

@@ -60,6 +60,7 @@ def may_hold(con: Connection, plan: ReadPlan, numbers: Sequence[int], everywhere
         by_partition.setdefault("" if everywhere else base.partition, []).append((number, base))
     for partition, files in by_partition.items():
         keys = _keys(con, None if everywhere else partition)
+        storage.expect([base.path for _, base in files])
         for number, base in files:
             footer = _footer(storage, base)
             if footer is not None and not _may_contain(footer, keys):
@@ -96,7 +97,7 @@ def _keys(con: Connection, partition: str | None) -> pa.Array:
 def _footer(storage: Storage, base: BaseFile) -> _Footer | None:
     """What the footer of a base file says; None when it cannot be read, which the scan will then explain."""
     try:
-        metadata = pq.read_metadata(storage.data_path(base.path))
+        metadata = pq.read_metadata(storage.source(base.path))
     except (pa.ArrowInvalid, OSError):
         return None
     stored = metadata.metadata or {}
