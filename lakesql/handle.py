@@ -64,6 +64,7 @@ class Table:
     def __init__(self, storage: Storage, config: Mapping[str, str] | None = None) -> None:
         self._storage = storage
         self._con = duckdb.connect(":memory:", config=dict(config or {}))
+        storage.attach(self._con)
         self.state  # noqa: B018  a path that is no table fails here, not at the first read
 
     def __repr__(self) -> str:

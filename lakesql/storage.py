@@ -1,13 +1,11 @@
-"""Bytes by path below one root: the only module that opens a file.
+"""Bytes by path below one root: `open_storage`, and the local file system, whose files no other module opens.
 
-A `Storage` reads ranges, lists folders and puts objects; nobody above it knows whether a path is a file or an entry
-of a dict. Paths are relative to the root and separated by '/'. The two promises Hudi's timeline rests on
-(hudi-format 2.11) are kept here: a name appears with its whole content or not at all, and of two writers that
-create one name exactly one wins. On a local disk that is a temporary file in the same folder, moved (`put`) or
-hard-linked (`put_if_absent`) to its name. Hadoop's checksum side files (`.NAME.crc`) are never shown, and a
+A `Storage` reads ranges, lists folders and puts objects; nobody above it knows whether a path is a file or an object
+of a bucket. Its promises (`storage_base`) are kept on a local disk by a temporary file in the same folder, moved
+(`put`) or hard-linked (`put_if_absent`) to its name. Hadoop's checksum side files (`.NAME.crc`) are never shown, and a
 stale one is removed before its file changes, because Hadoop refuses a file whose side file does not fit.
-Data files are read and written by DuckDB itself, at the paths that `data_path` and `create` hand out.
-Not here: object stores, retries, caching, and anything that knows what a file means.
+Data files are read and written at the paths that `data_path` and `sink` hand out.
+Not here: object stores (`object_store`), caching, and anything that knows what a file means.
 """
 
 import errno
@@ -18,108 +16,34 @@ import socket
 import threading
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock, Timeout
 
 from lakesql.errors import CommitConflict, TableError, Unsupported
+from lakesql.storage_base import (
+    LOCK_FOLDER,
+    TEMPORARY,
+    FileInfo,
+    Sink,
+    Storage,
+    checked,
+    encodable,
+    hidden_from_listings,
+    lock_text,
+    tag_of,
+)
 
-LOCK_FOLDER = ".hoodie/.locks"
-TEMPORARY = ".lakesql-tmp-"
+__all__ = ["LOCK_FOLDER", "TEMPORARY", "FileInfo", "LocalStorage", "MemoryStorage", "Sink", "Storage", "open_storage"]
 
-
-@dataclass(frozen=True, slots=True)
-class FileInfo:
-    """One stored file. `path` is relative to the storage root."""
-
-    path: str
-    size_bytes: int
-    modified_ms: int
-
-
-class Storage(ABC):
-    """The one protocol of the package; `requests` counts the calls by kind: read, list, stamp, put, delete."""
-
-    uri: str
-    """Absolute path (or name) of the root, without a trailing slash."""
-    requests: Counter[str]
-    looked: object = None
-    """What `table.listing` has seen here: it goes when the storage goes."""
-
-    @abstractmethod
-    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """The bytes from `start` on, at most `length`. FileNotFoundError when the file is missing."""
-
-    @abstractmethod
-    def stat(self, path: str) -> FileInfo | None:
-        """Size and time of a file; None when there is no file of that name (a folder is no file)."""
-
-    @abstractmethod
-    def list(self, folder: str) -> tuple[list[FileInfo], list[str]]:
-        """Files directly in `folder` and the names of its sub-folders, both sorted; a missing folder is empty."""
-
-    def stamps(self, folders: Sequence[str]) -> Sequence[int | None]:
-        """Of each folder a number that changes whenever a name in it appears or goes; None where nobody can tell.
-
-        Where it is a time, it is one in nanoseconds since the epoch.
-        """
-        return [None] * len(folders)
-
-    @abstractmethod
-    def put(self, path: str, data: bytes) -> None:
-        """Write or replace a file atomically; folders on the way are made."""
-
-    @abstractmethod
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Write a new file atomically; False (and nothing changed) when the name is taken."""
-
-    @abstractmethod
-    def delete(self, path: str) -> None:
-        """Remove a file and its checksum side file; a missing one is fine."""
-
-    @abstractmethod
-    def delete_tree(self, folder: str) -> None:
-        """Remove a folder with everything below it; a missing one is fine."""
-
-    @abstractmethod
-    def data_path(self, path: str) -> str:
-        """What DuckDB and pyarrow open to read this file."""
-
-    @abstractmethod
-    def create(self, path: str) -> str:
-        """Make the folders for a new data file and return the path that DuckDB writes it to."""
-
-    @abstractmethod
-    def rename(self, path: str, target: str) -> None:
-        """Move a file to another name of this root, replacing what is there; folders on the way are made.
-
-        FileNotFoundError when there is no such file.
-        """
-
-    @abstractmethod
-    def lock(self, name: str, wait_s: float) -> AbstractContextManager[None]:
-        """Hold the lock `name` of this root against all threads and processes of the machine, not re-entrant.
-
-        A name with a '/' is a path of its own, others lie in LOCK_FOLDER. CommitConflict when it is not free within
-        `wait_s` seconds.
-        """
-
-    def walk(self, folder: str, skip: Callable[[str], bool] = lambda _: False) -> Iterator[FileInfo]:
-        """All files below `folder`, one listing per sub-folder; `skip(path of a folder)` leaves that folder out."""
-        waiting = [folder]
-        while waiting:
-            current = waiting.pop()
-            files, folders = self.list(current)
-            yield from files
-            paths = (_join(current, name) for name in reversed(folders))
-            waiting.extend(path for path in paths if not skip(path))
-
+MATCH_WAIT_S = 10
+STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
+"""Schemes of object stores."""
 
 _ADVICE = {
     errno.ENOSPC: "Make room on the disk",
@@ -152,14 +76,14 @@ def explained(path: str, doing: str, *passed: type[OSError]) -> Iterator[None]:
 
 
 def open_storage(uri: str | os.PathLike[str]) -> Storage:
-    """The storage for a plain path or a file:// address; any other scheme raises Unsupported.
+    """The storage for a plain path, a file:// address or one of an object store; any other scheme raises Unsupported.
 
-    TableError for what is no path.
+    TableError for what is no path, and for an object store when the client for it is not installed.
     """
     text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else None
     if not isinstance(text, str):
         raise TableError(f"a path is a text or a pathlib.Path, found {type(uri).__name__}.")
-    if not text.strip() or "\0" in text or not _encodable(text):
+    if not text.strip() or "\0" in text or not encodable(text):
         raise TableError(f"{text!r} is not a path: it is empty or has characters that no file name can have.")
     parts = urlsplit(text)
     if parts.scheme == "file":
@@ -167,20 +91,32 @@ def open_storage(uri: str | os.PathLike[str]) -> Storage:
             raise Unsupported(f"{uri}: file:// addresses of another machine. Use a local path.")
         return LocalStorage(unquote(parts.path))
     # One letter before ':' is a drive, not a scheme.
+    if "://" in text and parts.scheme in STORES:
+        from lakesql import object_store  # only for those who have buckets
+
+        return object_store.opened(text)
     if "://" in text and len(parts.scheme) > 1:
         raise Unsupported(
-            f"{uri}: storage scheme '{parts.scheme}' is not supported. lakesql reads and writes local paths; "
-            "mount the bucket or copy the table, and pass a plain path or file:///path."
+            f"{parts.scheme}://...: storage scheme '{parts.scheme}' is not supported. lakesql reads and writes local "
+            f"paths and {', '.join(f'{scheme}://' for scheme in STORES)}; mount the file system, or copy the table."
         )
     return LocalStorage(text)
 
 
-def _encodable(path: str) -> bool:
-    try:
-        os.fsencode(path).decode()
-    except UnicodeError:
-        return False
-    return True
+class _LocalSink(Sink):
+    """A file that its writer opens by its path."""
+
+    def __init__(self, path: str, target: str) -> None:
+        self.path, self.target, self._done = path, target, False
+
+    def close(self) -> int:
+        self._done = True
+        return Path(self.target).stat().st_size
+
+    def abort(self) -> None:
+        if not self._done:
+            with suppress(OSError):
+                Path(self.target).unlink(missing_ok=True)
 
 
 class LocalStorage(Storage):
@@ -229,7 +165,7 @@ class LocalStorage(Storage):
                 try:
                     if entry.is_dir():
                         folders.append(entry.name)
-                    elif not _hidden_from_listings(entry.name):
+                    elif not hidden_from_listings(entry.name):
                         found = entry.stat()
                         info = FileInfo(prefix + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
                         files.append(info)
@@ -284,13 +220,22 @@ class LocalStorage(Storage):
     def data_path(self, path: str) -> str:
         return self._full(path)
 
-    def create(self, path: str) -> str:
+    def put_if_match(self, path: str, data: bytes, tag: str) -> str | None:
+        """Not atomic against writers that know nothing of the lock, which is a file beside those of `lock`."""
+        with self.lock(f"{LOCK_FOLDER}/{path.replace('/', '-')}", MATCH_WAIT_S):
+            found = self.tagged(path)
+            if found is None or found[1] != tag:
+                return None
+            self.put(path, data)
+            return tag_of(data)
+
+    def sink(self, path: str) -> Sink:
         self.requests["put"] += 1
         target = Path(self._full(path))
         with explained(str(target), "written"):
             target.parent.mkdir(parents=True, exist_ok=True)
             _checksum_file(target).unlink(missing_ok=True)
-        return str(target)
+        return _LocalSink(path, str(target))
 
     def rename(self, path: str, target: str) -> None:
         self.requests["put"] += 1
@@ -310,7 +255,7 @@ class LocalStorage(Storage):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 lock.acquire(timeout=wait_s)
         except Timeout:
-            raise CommitConflict(_lock_text(self.uri, name, wait_s, _holder_text(holder))) from None
+            raise CommitConflict(lock_text(self.uri, name, wait_s, _holder_text(holder))) from None
         about = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         try:
             with explained(str(holder), "written"):
@@ -321,7 +266,21 @@ class LocalStorage(Storage):
             lock.release()
 
     def _full(self, path: str) -> str:
-        return f"{self.uri}/{_checked(path, self.uri)}" if path else self.uri
+        return f"{self.uri}/{checked(path, self.uri)}" if path else self.uri
+
+
+class _MemorySink(Sink):
+    def __init__(self, storage: "MemoryStorage", path: str) -> None:
+        self.target = BytesIO()
+        self._storage, self.path = storage, path
+
+    def close(self) -> int:
+        data = self.target.getvalue()
+        self._storage.put(self.path, data)
+        return len(data)
+
+    def abort(self) -> None:
+        self.target = BytesIO()
 
 
 class MemoryStorage(Storage):
@@ -358,7 +317,7 @@ class MemoryStorage(Storage):
                 continue
             if slash:
                 folders.add(name)
-            elif not _hidden_from_listings(name):
+            elif not hidden_from_listings(name):
                 files.append(FileInfo(path, len(data), modified_ms))
         return files, sorted(folders)
 
@@ -390,8 +349,19 @@ class MemoryStorage(Storage):
     def data_path(self, path: str) -> str:
         raise Unsupported(f"{self.uri}/{path}: DuckDB cannot open files of an in-memory storage. Use a local path.")
 
-    def create(self, path: str) -> str:
-        raise Unsupported(f"{self.uri}/{path}: DuckDB cannot write into an in-memory storage. Use a local path.")
+    def source(self, path: str) -> BytesIO:
+        return BytesIO(self.read(path))
+
+    def put_if_match(self, path: str, data: bytes, tag: str) -> str | None:
+        self.requests["put"] += 1
+        with self._guard:
+            if path not in self.files or tag_of(self.files[path][0]) != tag:
+                return None
+            self._store(path, data)
+            return tag_of(data)
+
+    def sink(self, path: str) -> Sink:
+        return _MemorySink(self, checked(path, self.uri))
 
     def rename(self, path: str, target: str) -> None:
         self.requests["put"] += 1
@@ -405,7 +375,7 @@ class MemoryStorage(Storage):
         with self._guard:
             lock = self._locks.setdefault(name, threading.Lock())
         if not lock.acquire(timeout=wait_s):
-            raise CommitConflict(_lock_text(self.uri, name, wait_s, "another thread of this process"))
+            raise CommitConflict(lock_text(self.uri, name, wait_s, "another thread of this process"))
         try:
             yield
         finally:
@@ -413,11 +383,7 @@ class MemoryStorage(Storage):
 
     def _store(self, path: str, data: bytes) -> None:
         self.files.pop(_checksum_path(path), None)
-        self.files[_checked(path, self.uri)] = (bytes(data), self._clock_ms())
-
-
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+        self.files[checked(path, self.uri)] = (bytes(data), self._clock_ms())
 
 
 def _modified_ns(path: str) -> int | None:
@@ -425,15 +391,6 @@ def _modified_ns(path: str) -> int | None:
         return os.stat(path).st_mtime_ns  # noqa: PTH116  a Path costs more than the call
     except OSError:
         return None
-
-
-def _checked(path: str, uri: str) -> str:
-    """A path from a commit may hold '..' (hudi-rs writes such partitions); following it would leave the table."""
-    if "\0" in path or not _encodable(path):
-        raise TableError(f"{uri}: {path!r} cannot be a path: it has a character that no file name can have.")
-    if path.startswith("/") or ".." in path.split("/"):
-        raise TableError(f"{uri}: the path '{path}' does not stay inside the table. Nothing was read or written there.")
-    return path
 
 
 @contextmanager
@@ -445,11 +402,6 @@ def _loop_is_missing() -> Iterator[None]:
         if error.errno == errno.ELOOP:
             raise FileNotFoundError(str(error)) from error
         raise
-
-
-def _hidden_from_listings(name: str) -> bool:
-    """Whether a file of that name is never shown. Folders are: a partition may have any name."""
-    return name.endswith(".crc") or (name.startswith(".") and TEMPORARY in name)
 
 
 def _checksum_path(path: str) -> str:
@@ -506,13 +458,6 @@ def _create_exclusively(target: Path, data: bytes) -> bool:
         target.unlink(missing_ok=True)
         raise
     return True
-
-
-def _lock_text(uri: str, name: str, wait_s: float, holder: str) -> str:
-    return (
-        f"{uri}: lock '{name}' was not free within {wait_s:g} s; it is held by {holder}. "
-        "Nothing was changed. Try again when the other writer is done."
-    )
 
 
 def _holder_text(holder: Path) -> str:

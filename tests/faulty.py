@@ -11,8 +11,9 @@ file). From then on the process is dead: every further call fails too, so no cle
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from lakesql.storage import TEMPORARY, FileInfo, Storage
+from lakesql.storage import TEMPORARY, FileInfo, Sink, Storage
 
 HOW = ("before", "after", "torn")
 
@@ -73,9 +74,16 @@ class FaultyStorage(Storage):
     def data_path(self, path: str) -> str:
         return self.inner.data_path(path)
 
-    def create(self, path: str) -> str:
+    def put_if_match(self, path: str, data: bytes, tag: str) -> str | None:
+        with self._call("put", path, data):
+            return self.inner.put_if_match(path, data, tag)
+
+    def source(self, path: str) -> Any:
+        return self.inner.source(path)
+
+    def sink(self, path: str) -> Sink:
         with self._call("put", path, create=True):
-            return self.inner.create(path)
+            return _FaultySink(self, self.inner.sink(path))
 
     def rename(self, path: str, target: str) -> None:
         with self._call("put", target):
@@ -107,7 +115,21 @@ class FaultyStorage(Storage):
 
     def _tear(self, path: str, data: bytes, *, create: bool) -> None:
         if create:
-            Path(self.inner.create(path)).write_bytes(b"PAR1")
+            Path(self.inner.sink(path).target).write_bytes(b"PAR1")
         elif data:
             folder, slash, name = path.rpartition("/")
             self.inner.put(f"{folder}{slash}.{name}{TEMPORARY}torn", data[: len(data) // 2])
+
+
+class _FaultySink(Sink):
+    """A file under way; a dead process does not take it away."""
+
+    def __init__(self, storage: FaultyStorage, inner: Sink) -> None:
+        self._storage, self._inner, self.path, self.target = storage, inner, inner.path, inner.target
+
+    def close(self) -> int:
+        return self._inner.close()
+
+    def abort(self) -> None:
+        if not (self._storage.failed and self._storage.dead):
+            self._inner.abort()

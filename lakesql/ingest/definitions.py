@@ -140,7 +140,7 @@ def names(warehouse: str) -> list[str]:
 
 def location(warehouse: str, name: str) -> str:
     """The file of a definition."""
-    return open_storage(warehouse).data_path(_path(name))
+    return f"{open_storage(warehouse).uri}/{_path(name)}"
 
 
 def _path(name: str) -> str:

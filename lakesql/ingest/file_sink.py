@@ -31,13 +31,14 @@ from lakesql.ingest.model import KAFKA, Committed, Decoded, Job, Load, Sink, Sta
 from lakesql.ingest.quarantine import held, write_files
 from lakesql.ingest.spool import SPOOL_DIR, Spool
 from lakesql.ingest.topics import target_options
+from lakesql.storage import Sink as NewFile
 from lakesql.storage import Storage, open_storage
 
 OPEN_FILES_MAX = 128
 """Files of one work unit that are written at a time; records of more folders close the one that waited longest."""
 
 TopicOptions = Callable[[str], Mapping[str, str]]
-Open = Callable[[str, pa.Schema, str], FileWriter]
+Open = Callable[[NewFile, pa.Schema, str], FileWriter]
 
 
 class FileSink(Sink):
@@ -249,7 +250,7 @@ class FileLoad(Load):
             own_name = f"{self._before.number + 1:010d}-{quote(self._run, safe=' ')}"
             staged = f"{manifest.staging(self._job.name)}/{own_name}/{self._files:08d}"
         final = "/".join(p for p in (own.path, folder, name) if p)
-        return own.open(self._storage.create(staged), schema, unit.topic), staged, final
+        return own.open(self._storage.sink(staged), schema, unit.topic), staged, final
 
     def _close(self, own: _Folder, folder: str) -> None:
         writer, staged, final = own.writers.pop(folder)

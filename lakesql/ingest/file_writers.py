@@ -1,11 +1,12 @@
-"""Files of a file target, written batch by batch: Avro containers, Parquet, and plain bytes.
+"""Files of a file target, written batch by batch into a sink: Avro containers, Parquet, and plain bytes.
 
 Each writer appends tables of one schema and, when it is closed, tells the size, the rows and the SHA-256 of the file;
-the bytes are on the disk then. Nothing but the rows decides the bytes, so a range that is read again gives the same file.
+the bytes are on the disk, or in the bucket, then. Nothing but the rows decides the bytes, so a range that is read again gives the same file.
 """
 
 import bz2
 import hashlib
+import io
 import json
 import lzma
 import os
@@ -14,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from lakesql.format.avro_encode import encode_values
 from lakesql.format.avro_types import arrow_fields, parse_schema, record_of
 from lakesql.format.conform import conform
 from lakesql.ingest.model import AVRO_SCHEMA
+from lakesql.storage import Sink
 
 _MAGIC = b"Obj\x01"
 
@@ -43,8 +45,9 @@ class FileWriter(ABC):
 
     extension: str
 
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        self.path, self.schema, self.rows = Path(path), schema, 0
+    def __init__(self, sink: Sink, schema: pa.Schema) -> None:
+        self.sink, self.schema, self.rows = sink, schema, 0
+        self.name = sink.path.rpartition("/")[2]
 
     @abstractmethod
     def append(self, rows: pa.Table) -> None:
@@ -56,29 +59,35 @@ class FileWriter(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Leave the file as it is; somebody removes it."""
+        """Write no more; what a disk has of the file, somebody removes."""
 
 
 class _Appending(FileWriter):
-    """A file that grows by whole pieces of bytes and is closed between them."""
+    """A file that grows by whole pieces of bytes; on a disk it is closed between them."""
 
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        super().__init__(path, schema)
+    def __init__(self, sink: Sink, schema: pa.Schema) -> None:
+        super().__init__(sink, schema)
         self._digest, self._size = hashlib.sha256(), 0
 
     def _write(self, data: bytes) -> None:
-        with self.path.open("ab" if self._size else "wb") as file:
-            file.write(data)
+        if isinstance(self.sink.target, str):
+            with Path(self.sink.target).open("ab" if self._size else "wb") as file:
+                file.write(data)
+        else:
+            self.sink.target.write(data)
         self._digest.update(data)
         self._size += len(data)
 
     def close(self) -> Written:
-        with self.path.open("rb") as file:
-            os.fsync(file.fileno())
+        if isinstance(self.sink.target, str):
+            with Path(self.sink.target).open("rb") as file:
+                os.fsync(file.fileno())
+        self.sink.close()
         return Written(self._size, self.rows, self._digest.hexdigest())
 
     def abandon(self) -> None:
         self.rows = 0
+        self.sink.abort()
 
 
 class AvroWriter(_Appending):
@@ -86,19 +95,19 @@ class AvroWriter(_Appending):
 
     extension = "avro"
 
-    def __init__(self, path: str, schema: pa.Schema, name: str, codec: str, level: int) -> None:
-        super().__init__(path, schema)
+    def __init__(self, sink: Sink, schema: pa.Schema, name: str, codec: str, level: int) -> None:
+        super().__init__(sink, schema)
         self._avro = _schema_of(schema, name)
         self._node = parse_schema(self._avro)
         self._compress = avro_codec(codec, level)
         text = json.dumps(self._avro, separators=(",", ":")).encode()
-        self._sync = hashlib.md5(f"{Path(path).name}\0".encode() + text, usedforsecurity=False).digest()
+        self._sync = hashlib.md5(f"{self.name}\0".encode() + text, usedforsecurity=False).digest()
         meta = {b"avro.schema": text, b"avro.codec": codec.encode()}
         pairs = b"".join(_bytes(key) + _bytes(value) for key, value in meta.items())
         self._write(_MAGIC + _long(len(meta)) + pairs + _long(0) + self._sync)
 
     def append(self, rows: pa.Table) -> None:
-        fitted = conform(rows, pa.schema(arrow_fields(self._node)), str(self.path.name))
+        fitted = conform(rows, pa.schema(arrow_fields(self._node)), self.name)
         for batch in fitted.combine_chunks().to_batches():
             data, _ = encode_values(self._node, pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)))
             block = self._compress(data.tobytes())
@@ -159,13 +168,14 @@ class ParquetWriter(FileWriter):
     extension = "parquet"
     _GROUP_BYTES = 32 << 20
 
-    def __init__(self, path: str, schema: pa.Schema, codec: str) -> None:
-        super().__init__(path, schema)
+    def __init__(self, sink: Sink, schema: pa.Schema, codec: str) -> None:
+        super().__init__(sink, schema)
         self._waiting: list[pa.Table] = []
-        self._file = pq.ParquetWriter(path, schema.remove_metadata(), compression=codec)
+        self._target = sink.target if isinstance(sink.target, str) else _Summed(sink.target)
+        self._file = pq.ParquetWriter(self._target, schema.remove_metadata(), compression=codec)
 
     def append(self, rows: pa.Table) -> None:
-        self._waiting.append(conform(rows, self.schema.remove_metadata(), self.path.name))
+        self._waiting.append(conform(rows, self.schema.remove_metadata(), self.name))
         self.rows += rows.num_rows
         if sum(t.nbytes for t in self._waiting) >= self._GROUP_BYTES:
             self._flush()
@@ -178,14 +188,35 @@ class ParquetWriter(FileWriter):
     def close(self) -> Written:
         self._flush()
         self._file.close()
-        with self.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
-        return Written(self.path.stat().st_size, self.rows, digest)
+        if isinstance(self._target, str):
+            with Path(self._target).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                os.fsync(file.fileno())
+        else:
+            digest = self._target.digest.hexdigest()
+        return Written(self.sink.close(), self.rows, digest)
 
     def abandon(self) -> None:
         self._waiting = []
         self._file.close()
+        self.sink.abort()
+
+
+class _Summed(io.RawIOBase):
+    """A binary file to write to, and the SHA-256 of what went there."""
+
+    def __init__(self, inner: BinaryIO) -> None:
+        self._inner, self.digest = inner, hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._inner.write(data)
+
+    def tell(self) -> int:
+        return self._inner.tell()
 
 
 class BytesWriter(_Appending):
@@ -193,8 +224,8 @@ class BytesWriter(_Appending):
 
     extension = "txt"
 
-    def __init__(self, path: str, schema: pa.Schema, prepend_size: bool, delimiter: bytes) -> None:
-        super().__init__(path, schema)
+    def __init__(self, sink: Sink, schema: pa.Schema, prepend_size: bool, delimiter: bytes) -> None:
+        super().__init__(sink, schema)
         columns = [f.name for f in schema if pa.types.is_binary(f.type) or pa.types.is_string(f.type)]
         if len(schema) != 1 or not columns:
             raise JobError(
@@ -228,8 +259,8 @@ def _framed(values: pa.Array, prepend_size: bool, delimiter: bytes) -> bytes:
     return out.tobytes()
 
 
-def writer_of(options: Mapping[str, str]) -> tuple[str, Callable[[str, pa.Schema, str], FileWriter]]:
-    """(file extension, what opens a file at a path for a schema and record name) by writer.output.format and codec."""
+def writer_of(options: Mapping[str, str]) -> tuple[str, Callable[[Sink, pa.Schema, str], FileWriter]]:
+    """(file extension, what opens a file in a sink for a schema and record name) by writer.output.format and codec."""
     simple = "SimpleDataWriter" in options.get("writer.builder.class", "")
     kind = options.get("writer.output.format", "TXT" if simple else "AVRO").strip().upper()
     codec = options.get("writer.codec.type", "").strip().lower()
@@ -237,14 +268,14 @@ def writer_of(options: Mapping[str, str]) -> tuple[str, Callable[[str, pa.Schema
         level = int(options.get("writer.deflate.level", "9"))
         name = {"nocompression": "null", "zstd": "zstandard", "": "deflate"}.get(codec, codec)
         avro_codec(name, level)
-        return "avro", lambda path, schema, record: AvroWriter(path, schema, record, name, level)
+        return "avro", lambda sink, schema, record: AvroWriter(sink, schema, record, name, level)
     if kind == "PARQUET":
         name = codec or "snappy"
         if name not in ("none", "snappy", "gzip", "zstd", "lz4", "brotli"):
             raise JobError(f"writer.codec.type = {codec}: known for Parquet are none, snappy, gzip, zstd, lz4, brotli.")
-        return "parquet", lambda path, schema, _record: ParquetWriter(path, schema, name)
+        return "parquet", lambda sink, schema, _record: ParquetWriter(sink, schema, name)
     if kind in ("TXT", "TEXT"):
         prepend = options.get("simple.writer.prepend.size", "false").strip().lower() == "true"
         delimiter = options.get("simple.writer.delimiter", "\n").encode()
-        return "txt", lambda path, schema, _record: BytesWriter(path, schema, prepend, delimiter)
+        return "txt", lambda sink, schema, _record: BytesWriter(sink, schema, prepend, delimiter)
     raise JobError(f"writer.output.format = {kind}: known are AVRO, PARQUET and TXT.")

@@ -84,7 +84,7 @@ def _file_status(call: Call) -> Rows:
             else "archived"
             if writer
             else "",
-            "full_path": state.storage.data_path(there[0].path),
+            "full_path": f"{state.path}/{there[0].path}",
         }
         return
     gone, timeline = _remover_of(state, name)
@@ -136,7 +136,7 @@ def _invalid_parquet(call: Call) -> Rows:
     torn = _torn(state, chosen(call["partitions"]), chosen(call["instants"]))
     if call["needDelete"] and torn:
         _delete(call, torn)
-    return [{"path": state.storage.data_path(file.path)} for file in torn]
+    return [{"path": f"{state.path}/{file.path}"} for file in torn]
 
 
 def _torn(state: TableState, partitions: list[str], instants: list[str]) -> list[BaseFile]:
@@ -153,7 +153,7 @@ def _torn(state: TableState, partitions: list[str], instants: list[str]) -> list
 def broken(state: TableState, file: BaseFile) -> str | None:
     """Why the footer of a base file cannot be read; None when it can."""
     try:
-        pq.read_metadata(state.storage.data_path(file.path))
+        pq.read_metadata(state.storage.source(file.path))
     except (pa.ArrowException, OSError) as error:
         return str(error).splitlines()[0]
     return None

@@ -16,7 +16,7 @@ from lakesql.format.timeline import new_instant_time
 from lakesql.procedures.changing import changed
 from lakesql.procedures.declare import PATH, REQUIRED, TABLE, Call, Parameter, Procedure, Rows, columns
 from lakesql.procedures.shape import counted
-from lakesql.storage import Storage, open_storage
+from lakesql.storage import Sink, Storage, open_storage
 from lakesql.table import read
 from lakesql.table.names import literal, quote
 from lakesql.table.state import PROPERTIES, TableState
@@ -136,8 +136,7 @@ def _deduplicate(call: Call) -> Rows:
     _require_told_apart(state, partition)
     keys, copies, kept = _copies(call, state, partition)
     if copies and call["repaired_output_path"]:
-        file = open_storage(call["repaired_output_path"]).create("repaired.parquet")
-        call.con.execute(f"COPY ({kept}) TO {literal(file)} (FORMAT parquet)")
+        _export(call, kept, open_storage(call["repaired_output_path"]).sink("repaired.parquet"))
     where = f"in partition {partition}" if partition else f"in {state.name}"
     what = f"{counted(copies, 'copy', 'copies')} of {counted(keys, 'key', 'keys')} {where}"
     if not copies:
@@ -147,6 +146,22 @@ def _deduplicate(call: Call) -> Rows:
     else:
         found = changed(call, call.storage, lambda now, settings: _deduplicated(call, now, settings, partition))
         yield {"result": f"{found.action} {found.instant} removed {what}."}
+
+
+def _export(call: Call, rows: str, sink: Sink) -> None:
+    try:
+        if isinstance(sink.target, str):
+            call.con.execute(f"COPY ({rows}) TO {literal(sink.target)} (FORMAT parquet)")
+        else:
+            with (
+                call.con.sql(rows).to_arrow_reader() as reader,
+                pq.ParquetWriter(sink.target, reader.schema, compression="snappy") as writer,
+            ):
+                for batch in reader:
+                    writer.write_batch(batch)
+        sink.close()
+    finally:
+        sink.abort()
 
 
 def _deduplicated(call: Call, state: TableState, settings: Mapping[str, str], partition: str) -> WriteResult:

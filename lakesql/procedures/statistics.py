@@ -123,7 +123,7 @@ def _ranges(state: TableState, file: BaseFile, wanted: Sequence[str]) -> Iterato
             f"{state.path}: no column {', '.join(unknown)}; the table has {', '.join(state.schema.names)}."
         )
     try:
-        footer = pq.read_metadata(state.storage.data_path(file.path))
+        footer = pq.read_metadata(state.storage.source(file.path))
     except (pa.ArrowException, OSError) as error:
         raise FormatError(
             f"{state.path}/{file.path}: the base file cannot be read: {error}. Restore it, or roll back its commit."

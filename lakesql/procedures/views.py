@@ -94,7 +94,7 @@ def _row(state: TableState, one: FileSlice) -> dict[str, Any]:
         "partition": one.partition,
         "file_id": one.file_id,
         "base_instant": one.instant,
-        "data_file": state.storage.data_path(one.base.path) if one.base else "",
+        "data_file": f"{state.path}/{one.base.path}" if one.base else "",
         "data_file_size": one.base.size_bytes if one.base else 0,
         "num_delta_files": len(one.logs),
         "total_delta_file_size": _bytes(one.logs),
@@ -119,7 +119,8 @@ def _ratio(logs: Sequence[LogFile], base_bytes: int) -> float:
 
 
 def _names(state: TableState, logs: Sequence[LogFile]) -> str:
-    return f"[{', '.join(state.storage.data_path(log.path) for log in logs)}]"
+    paths = ", ".join(f"{state.path}/{log.path}" for log in logs)
+    return f"[{paths}]"
 
 
 PROCEDURES = (

@@ -72,6 +72,8 @@ class Instance:
         self._snapshots: OrderedDict[tuple[str, int], TableState] = OrderedDict()
         self._newest: dict[str, TableState] = {}
         self._storages: dict[str, Storage] = {}
+        self._remote: Storage | None = None
+        """A storage whose files DuckDB opens by a file system of ours, if there is one."""
         self._queries: OrderedDict[tuple[str, str, Arguments, int], tuple[str, LastRead | None, list[FileList]]] = (
             OrderedDict()
         )
@@ -135,7 +137,14 @@ class Instance:
         """The storage of a table by name or path: always the same one, which `look` remembers what it has listed of."""
         path = self.path_of(table) or _full_path(table)
         with self._lock:
-            return self._storages.setdefault(path, open_storage(path))
+            known = self._storages.get(path)
+            if known is None:
+                known = self._storages[path] = open_storage(path)
+                if known.remote:
+                    self._remote = known
+                    with self.cursor():
+                        pass  # the user's own statements need it too
+            return known
 
     def forget(self) -> None:
         """Drop every state and query kept; they are looked up again when asked for."""
@@ -267,6 +276,8 @@ class Instance:
             cursor = _spare().cursor()
             make_utc(cursor)
         try:
+            if self._remote is not None:
+                self._remote.attach(cursor)
             yield cursor
         finally:
             cursor.close()

@@ -70,9 +70,9 @@ def _broken_footers(state: TableState) -> Iterator[str]:
     except LakeError:
         return
     for file in files:
-        path = state.storage.data_path(file.path)
+        path = f"{state.path}/{file.path}"
         try:
-            with pq.ParquetFile(path) as parquet:
+            with pq.ParquetFile(state.storage.source(file.path)) as parquet:
                 for group in range(parquet.num_row_groups):
                     parquet.read_row_group(group)
         except (pa.ArrowException, OSError):

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from inspect import signature
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -110,7 +109,7 @@ def rewrite(
     """A new version of `old`. FormatError when the old file is no readable Parquet, TableError when it does not fit."""
     where = f"{storage.uri}/{old.path}"
     try:
-        source = pq.ParquetFile(storage.data_path(old.path))
+        source = pq.ParquetFile(storage.source(old.path))
     except (pa.ArrowInvalid, OSError) as error:
         raise _unreadable(where, error) from error
     with source, _Writer(storage, spec, source) as writer:
@@ -189,7 +188,7 @@ class _Writer:
         self._keys_known = known is not None
         self._footers: list[pq.FileMetaData] = []
         self._parquet: pq.ParquetWriter | None = None
-        self._file = storage.create(spec.path)
+        self._sink = storage.sink(spec.path)
 
     def __enter__(self) -> "_Writer":
         return self
@@ -199,6 +198,7 @@ class _Writer:
             # After a failed write closing fails too, and would hide the reason.
             with suppress(Exception) if kind is not None else nullcontext():
                 self._parquet.close()
+        self._sink.abort()
 
     def write(self, piece: pa.Table, new: bool) -> None:
         """One row group; `new` when its keys are not in the old file."""
@@ -225,13 +225,13 @@ class _Writer:
             }
         self._parquet.add_key_value_metadata(footer)
         self._parquet.close()
-        return Written(self._footers[0].num_rows, Path(self._file).stat().st_size)
+        return Written(self._footers[0].num_rows, self._sink.close())
 
     def _open(self, sample: pa.Table) -> pq.ParquetWriter:
         fields = [f.with_type(_CONSTANT) if f.name in (_FILE_NAME, _PARTITION) else f for f in self._spec.schema]
         codec = self._spec.settings.codec
         return pq.ParquetWriter(
-            self._file,
+            self._sink.target,
             pa.schema(fields),
             compression=codec,
             compression_level=_LEVELS.get(codec),

@@ -96,7 +96,7 @@ def _keys(con: Connection, partition: str | None) -> pa.Array:
 def _footer(storage: Storage, base: BaseFile) -> _Footer | None:
     """What the footer of a base file says; None when it cannot be read, which the scan will then explain."""
     try:
-        metadata = pq.read_metadata(storage.data_path(base.path))
+        metadata = pq.read_metadata(storage.source(base.path))
     except (pa.ArrowInvalid, OSError):
         return None
     stored = metadata.metadata or {}

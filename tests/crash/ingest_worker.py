@@ -22,7 +22,7 @@ import lakesql
 import lakesql.ingest.assembly
 from lakesql.storage import TEMPORARY, LocalStorage
 
-CHANGING = ("put", "put_if_absent", "rename", "delete", "delete_tree", "create")
+CHANGING = ("put", "put_if_absent", "rename", "delete", "delete_tree", "sink")
 
 
 class Death:
@@ -52,7 +52,7 @@ class Death:
         """What a process leaves that dies in the middle of this call."""
         target = Path(storage.data_path(path))
         target.parent.mkdir(parents=True, exist_ok=True)
-        if name == "create":
+        if name == "sink":
             target.write_bytes(b"PAR1")
         elif name in ("put", "put_if_absent"):
             data = args[0]

@@ -9,7 +9,7 @@ import pytest
 import lakesql
 from lakesql.errors import LakeError, TableError
 from lakesql.services import compaction
-from lakesql.storage import open_storage
+from lakesql.storage import Sink, open_storage
 from tests.faulty import FaultyStorage
 from tests.samples import Kind, create, rows, tuples
 from tests.writing import listing
@@ -32,9 +32,10 @@ class FullDisk(FaultyStorage):
 class FullFiles(FaultyStorage):
     """Data files are opened, and cannot be written."""
 
-    def create(self, path: str) -> str:
-        super().create(path)
-        return "/dev/full"
+    def sink(self, path: str) -> Sink:
+        sink = super().sink(path)
+        sink.target = "/dev/full"
+        return sink
 
 
 def logged(tmp_path: Path, version: int) -> lakesql.Table:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lakesql.errors import JobError
 from lakesql.ingest.file_writers import writer_of
 from lakesql.ingest.model import AVRO_SCHEMA
+from lakesql.storage import LocalStorage, Sink
 
 ROWS = pa.table(
     {
@@ -25,11 +26,15 @@ ROWS = pa.table(
 )
 
 
+def sink_at(path: Path) -> Sink:
+    return LocalStorage(path.parent).sink(path.name)
+
+
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "bzip2", "xz"])
 def test_fastavro_reads_every_codec(codec: str, tmp_path: Path) -> None:
     extension, opened = writer_of({"writer.codec.type": codec})
     path = tmp_path / f"a.{extension}"
-    writer = opened(str(path), ROWS.schema, "orders")
+    writer = opened(sink_at(path), ROWS.schema, "orders")
     writer.append(ROWS)
     writer.append(ROWS.slice(1))
     done = writer.close()
@@ -79,7 +84,7 @@ def test_the_schema_that_records_came_with_is_the_schema_of_the_file(tmp_path: P
     }  # fmt: skip
     schema = pa.schema([pa.field("state", pa.string(), nullable=False)], {AVRO_SCHEMA: json.dumps(avro)})
     rows = pa.table({"state": ["PAID", "NEW"]}, schema=schema)
-    writer = writer_of({})[1](str(tmp_path / "a.avro"), schema, "orders")
+    writer = writer_of({})[1](sink_at(tmp_path / "a.avro"), schema, "orders")
     writer.append(rows)
     writer.close()
     with (tmp_path / "a.avro").open("rb") as file:
@@ -91,7 +96,7 @@ def test_the_schema_that_records_came_with_is_the_schema_of_the_file(tmp_path: P
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        writer = writer_of({})[1](str(tmp_path / folder / "part"), ROWS.schema, "orders")
+        writer = writer_of({})[1](sink_at(tmp_path / folder / "part"), ROWS.schema, "orders")
         writer.append(ROWS)
         writer.close()
     assert (tmp_path / "one/part").read_bytes() == (tmp_path / "two/part").read_bytes()
@@ -100,7 +105,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
 def test_parquet_files_hold_the_rows(tmp_path: Path) -> None:
     extension, opened = writer_of({"writer.output.format": "parquet", "writer.codec.type": "zstd"})
     assert extension == "parquet"
-    writer = opened(str(tmp_path / "a"), ROWS.schema, "orders")
+    writer = opened(sink_at(tmp_path / "a"), ROWS.schema, "orders")
     writer.append(ROWS)
     writer.append(ROWS)
     assert writer.close().rows == 6
@@ -121,7 +126,7 @@ def test_plain_bytes_are_framed_as_asked(
     options = {"writer.output.format": "TXT", "simple.writer.prepend.size": str(sized).lower()}
     options["simple.writer.delimiter"] = delimiter.decode("latin-1")
     table = pa.table({"value": pa.array(values, pa.binary())}).slice(cut)
-    writer = writer_of(options)[1](str(path), table.schema, "orders")
+    writer = writer_of(options)[1](sink_at(path), table.schema, "orders")
     writer.append(table)
     writer.close()
     mark = options["simple.writer.delimiter"].encode()
@@ -133,7 +138,7 @@ def test_plain_bytes_are_framed_as_asked(
 
 def test_several_columns_are_no_plain_bytes(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="one column"):
-        writer_of({"writer.output.format": "TXT"})[1](str(tmp_path / "a"), ROWS.schema, "orders")
+        writer_of({"writer.output.format": "TXT"})[1](sink_at(tmp_path / "a"), ROWS.schema, "orders")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""DuckDB's way to objects: a file system in Python, once per database, under a scheme of its own.
+
+`lakesql://<number of the storage>/<bucket>/<key>` is what `ObjectStorage.data_path` gives; the scheme is nobody else's, so
+httpfs, and whatever a person has registered, keep theirs. Names are taken as they are: no pattern, no look whether the
+file is there, since plans name files that were listed.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+from fsspec import AbstractFileSystem
+
+from lakesql.object_file import ObjectFile
+
+SCHEME = "lakesql"
+
+Opener = Callable[[str], ObjectFile]
+
+_openers: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+_guard = threading.Lock()
+
+
+def known_as(number: int, storage: Any) -> None:
+    """Let paths with this number be those of a storage, as long as it lives."""
+    _openers[number] = storage
+
+
+class Bridge(AbstractFileSystem):  # type: ignore[misc]
+    """The file system that DuckDB calls."""
+
+    protocol = SCHEME
+    cachable = False
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> ObjectFile:
+        if "r" not in mode:
+            raise OSError(f"{path}: DuckDB does not write into object stores here; COPY TO a local file.")
+        return self._file(path)
+
+    def size(self, path: str) -> int:
+        return self._file(path).size()
+
+    def modified(self, path: str) -> datetime:
+        return datetime.fromtimestamp(self._file(path).tail.modified_ms / 1000, UTC)
+
+    def exists(self, path: str, **_: Any) -> bool:
+        try:
+            self._file(path).size()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def isfile(self, path: str) -> bool:
+        return self.exists(path)
+
+    def isdir(self, path: str) -> bool:  # noqa: ARG002  there are no folders
+        return False
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        return [path]
+
+    def unstrip_protocol(self, name: str) -> str:
+        return name if name.startswith(f"{SCHEME}://") else f"{SCHEME}://{name}"
+
+    def _file(self, path: str) -> ObjectFile:
+        number, _, inner = path.removeprefix(f"{SCHEME}://").partition("/")
+        storage = _openers.get(int(number)) if number.isdigit() else None
+        if storage is None:
+            raise FileNotFoundError(f"No such file: {path}, its table is not open any more. Run the statement again.")
+        found: ObjectFile = storage.opened_by_key(inner.partition("/")[2])
+        return found
+
+
+def attach(con: duckdb.DuckDBPyConnection) -> None:
+    """Give the database of a connection the file system, unless it has it."""
+    with _guard:
+        if not con.filesystem_is_registered(SCHEME):
+            con.register_filesystem(Bridge())

@@ -1,0 +1,458 @@
+"""Buckets as storages: S3, Google Cloud Storage, Azure and the memory of this process, through obstore.
+
+A name appears with its whole content, or not at all, because that is what a PUT is; of two writers that create one name
+exactly one wins, because the PUT is conditional (`If-None-Match: *`). There are no folders: a folder is what names have
+in common. Every request goes through `ObjectStorage._call`, which knows its kind and counts it.
+
+Not here: what a request does when it fails (`store_calls`), the lock (`store_lock`), who may (`store_settings`).
+"""
+
+import itertools
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakesql.errors import CommitConflict, TableError
+from lakesql.object_file import TAIL_BYTES, WHOLE_BYTES, ObjectFile, ObjectSink, Tail, Tails
+from lakesql.storage_base import FileInfo, Sink, Storage, checked, hidden_from_listings, lock_text
+
+if TYPE_CHECKING:
+    import duckdb
+
+try:
+    import obstore
+    from obstore import exceptions
+    from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+except ImportError as _error:
+    raise TableError(
+        "Object stores (s3://, gs://, az://) need the extra 'cloud', which is not installed. "
+        "Install it: pip install 'lakesql[cloud]'."
+    ) from _error
+
+T = TypeVar("T")
+
+PAGE = 1000
+"""Names that a request for a listing, or for removing, has at most."""
+PART_REQUESTS = 4
+"""Parts of one file under way at a time."""
+
+_numbers = itertools.count(1)
+_tails = Tails()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address taken apart."""
+
+    scheme: str  # s3, gs, az, memory
+    bucket: str
+    prefix: str
+    account: str = ""
+
+    @property
+    def root(self) -> str:
+        return f"{self.scheme}://{self.bucket}"
+
+    @property
+    def uri(self) -> str:
+        return f"{self.root}/{self.prefix}" if self.prefix else self.root
+
+
+def place_of(address: str) -> Place:
+    """An address taken apart; TableError for one with a key in it, whose text is not repeated."""
+    scheme, _, rest = address.partition("://")
+    host, _, path = rest.partition("/")
+    account = ""
+    if scheme in ("abfs", "abfss") and "@" in host and ":" not in host:
+        host, _, account = host.partition("@")
+        account = account.partition(".")[0]
+    if "@" in host or "?" in rest:
+        raise TableError(
+            f"{scheme}://...: an address names a bucket and a path and nothing else; credentials come from the "
+            "environment, a profile or CREATE SECRET. Leave the key out of the address, and replace it: it may have "
+            "been logged."
+        )
+    parts = [part for part in path.split("/") if part]
+    if not host or ".." in parts or "." in parts:
+        raise TableError(f"{scheme}://{host}/{path}: not an address of the form {scheme}://bucket/path.")
+    plain = {"s3a": "s3", "abfs": "az", "abfss": "az"}.get(scheme, scheme)
+    return Place(plain, host, "/".join(parts), account)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bucket:
+    """A client, shared by all storages of one bucket."""
+
+    name: str
+    client: Any
+    parts: Any
+    """The client of uploads by parts, whose requests may be repeated blindly."""
+
+
+_buckets: dict[str, Bucket] = {}
+_buckets_guard = threading.Lock()
+
+
+def opened(address: str) -> "ObjectStorage":
+    """The storage for an address of an object store."""
+    place = place_of(address)
+    with _buckets_guard:
+        bucket = _buckets.get(place.root)
+        if bucket is None:
+            client = _client(place)
+            bucket = _buckets[place.root] = Bucket(place.root, client, client)
+    return ObjectStorage(place, bucket)
+
+
+def _client(place: Place) -> Any:
+    if place.scheme == "memory":
+        return MemoryStore()
+    if place.scheme == "s3":
+        return S3Store(place.bucket, client_options={"allow_http": True})
+    if place.scheme == "gs":
+        return GCSStore(place.bucket)
+    return AzureStore(place.bucket, config={"account_name": place.account} if place.account else None)
+
+
+class ObjectStorage(Storage):
+    """What lies below a prefix of a bucket."""
+
+    remote = True
+
+    def __init__(self, place: Place, bucket: Bucket) -> None:
+        self.uri = place.uri
+        self.requests: Counter[str] = Counter()
+        self.bytes_read = self.bytes_written = 0
+        self._place, self._bucket = place, bucket
+        self._number = next(_numbers)
+        self._known: dict[str, FileInfo] = {}
+        self._guard = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self.uri!r})"
+
+    # ------------------------------------------------------------ requests
+
+    def _call(self, kind: str, path: str, function: Callable[[], T]) -> T:
+        """Every request: `kind` is get, head, list, create, match, put, part, delete or copy."""
+        self._count({"create": "put", "match": "put", "part": "put"}.get(kind, kind), 1)
+        with _told(f"{self.uri}/{path}" if path else self.uri, kind):
+            return function()
+
+    def _count(self, kind: str, number: int) -> None:
+        with self._guard:
+            self.requests[kind] += number
+
+    def _read_bytes(self, number: int) -> None:
+        with self._guard:
+            self.bytes_read += number
+
+    def _wrote_bytes(self, number: int) -> None:
+        with self._guard:
+            self.bytes_written += number
+
+    def _key(self, path: str) -> str:
+        inner = checked(path, self.uri)
+        if any(character < " " or character == "\x7f" for character in path) or "//" in path or path.endswith("/"):
+            raise TableError(f"{self.uri}: {path!r} cannot be a name of an object: it has a control character or '//'.")
+        return f"{self._place.prefix}/{inner}".strip("/")
+
+    def _path(self, key: str) -> str:
+        return key.removeprefix(f"{self._place.prefix}/") if self._place.prefix else key
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        key = self._key(path)
+        if length is not None and length <= 0:
+            return b""
+
+        def get() -> bytes:
+            if not start and length is None:
+                return bytes(obstore.get(self._bucket.client, key).bytes())
+            wanted: Any = {"offset": start} if length is None else (start, start + length)
+            return bytes(obstore.get(self._bucket.client, key, options={"range": wanted}).bytes())
+
+        try:
+            data = self._call("get", path, get)
+        except _BehindTheEndError:
+            return b""
+        self._read_bytes(len(data))
+        return data
+
+    def tagged(self, path: str) -> tuple[bytes, str] | None:
+        key = self._key(path)
+
+        def get() -> tuple[bytes, str]:
+            found = obstore.get(self._bucket.client, key)
+            return bytes(found.bytes()), found.meta["e_tag"] or ""
+
+        try:
+            data, tag = self._call("get", path, get)
+        except FileNotFoundError:
+            return None
+        self._read_bytes(len(data))
+        return data, tag
+
+    def stat(self, path: str) -> FileInfo | None:
+        key = self._key(path)
+        try:
+            return self._info(self._call("head", path, lambda: obstore.head(self._bucket.client, key)))
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> tuple[list[FileInfo], list[str]]:
+        prefix = self._key(folder) if folder else self._place.prefix
+        found = self._call("list", folder, lambda: obstore.list_with_delimiter(self._bucket.client, prefix or None))
+        names = [str(name).rstrip("/").rpartition("/")[2] for name in found["common_prefixes"]]
+        self._count("list", (len(names) + len(found["objects"])) // PAGE)
+        taken = set(names)
+        files = [self._info(one) for one in found["objects"] if one["path"] != prefix]
+        files = [f for f in files if not _is_marker(f, taken) and not hidden_from_listings(f.path.rpartition("/")[2])]
+        self._note(files)
+        return sorted(files, key=lambda info: info.path), sorted(names)
+
+    def listed(self, folder: str, skip: Callable[[str], bool] = lambda _: False) -> Sequence[FileInfo]:
+        prefix = self._key(folder) if folder else self._place.prefix
+
+        def pages() -> list[Any]:
+            return list(obstore.list(self._bucket.client, prefix or None, chunk_size=PAGE))
+
+        found = self._call("list", folder, pages)
+        self._count("list", max(0, len(found) - 1))
+        infos = [self._info(one) for page in found for one in page]
+        folders = {parent for info in infos for parent in _parents(info.path)}
+        files = [
+            info
+            for info in infos
+            if info.path not in folders
+            and not hidden_from_listings(info.path.rpartition("/")[2])
+            and not any(map(skip, _parents(info.path)))
+        ]
+        self._note(files)
+        return sorted(files, key=lambda info: info.path)
+
+    def _info(self, meta: Any) -> FileInfo:
+        modified = int(meta["last_modified"].timestamp() * 1000)
+        return FileInfo(self._path(meta["path"]), meta["size"], modified, etag=meta["e_tag"])
+
+    def _note(self, files: Sequence[FileInfo]) -> None:
+        with self._guard:
+            self._known.update((file.path, file) for file in files)
+
+    # ------------------------------------------------------------ writing
+
+    def put(self, path: str, data: bytes) -> None:
+        key = self._key(path)
+        self._call("put", path, lambda: obstore.put(self._bucket.client, key, data, use_multipart=False))
+        self._wrote(path, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        key = self._key(path)
+        try:
+            self._call("create", path, lambda: obstore.put(self._bucket.client, key, data, mode="create"))
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            return False
+        self._wrote(path, data)
+        return True
+
+    def put_if_match(self, path: str, data: bytes, tag: str) -> str | None:
+        key = self._key(path)
+        try:
+            done = self._call("match", path, lambda: obstore.put(self._bucket.client, key, data, mode={"e_tag": tag}))
+        except (exceptions.PreconditionError, exceptions.AlreadyExistsError, FileNotFoundError):
+            return None
+        self._wrote(path, data)
+        return str(done["e_tag"])
+
+    def _wrote(self, path: str, data: bytes) -> None:
+        self._wrote_bytes(len(data))
+        with self._guard:
+            self._known.pop(path, None)
+
+    def sink(self, path: str) -> Sink:
+        self._key(path)
+        return ObjectSink(path, lambda data: self.put(path, data), lambda: _Upload(self, path))
+
+    def delete(self, path: str) -> None:
+        key = self._key(path)
+        with suppress(FileNotFoundError):
+            self._call("delete", path, lambda: obstore.delete(self._bucket.client, key))
+        with self._guard:
+            self._known.pop(path, None)
+
+    def delete_tree(self, folder: str) -> None:
+        keys = [self._key(info.path) for info in self._everything(folder)]
+        for at in range(0, len(keys), PAGE):
+            page = keys[at : at + PAGE]
+            with suppress(FileNotFoundError):
+                self._call("delete", folder, partial(obstore.delete, self._bucket.client, page))
+        with self._guard:
+            self._known = {p: f for p, f in self._known.items() if not p.startswith(f"{folder}/" if folder else "")}
+
+    def _everything(self, folder: str) -> Iterator[FileInfo]:
+        """All objects below a folder, hidden ones too."""
+        prefix = self._key(folder) if folder else self._place.prefix
+        pages = self._call(
+            "list", folder, lambda: list(obstore.list(self._bucket.client, prefix or None, chunk_size=PAGE))
+        )
+        self._count("list", max(0, len(pages) - 1))
+        return (self._info(one) for page in pages for one in page)
+
+    def rename(self, path: str, target: str) -> None:
+        key, final = self._key(path), self._key(target)
+        self._call("copy", target, lambda: obstore.copy(self._bucket.client, key, final, overwrite=True))
+        self.delete(path)
+        with self._guard:
+            self._known.pop(target, None)
+
+    # ------------------------------------------------------------ data files
+
+    def data_path(self, path: str) -> str:
+        from lakesql import object_bridge
+
+        object_bridge.known_as(self._number, self)
+        return f"{object_bridge.SCHEME}://{self._number}/{self._place.bucket}/{self._key(path)}"
+
+    def attach(self, con: "duckdb.DuckDBPyConnection") -> None:
+        from lakesql import object_bridge
+
+        object_bridge.attach(con)
+
+    def source(self, path: str) -> ObjectFile:
+        self._key(path)
+        return ObjectFile(self, path)
+
+    def opened_by_key(self, key: str) -> ObjectFile:
+        """For the bridge, which knows keys."""
+        return ObjectFile(self, self._path(key))
+
+    def tail(self, path: str) -> Tail:
+        """The last bytes of a file, from what is kept when the object is the one that was listed."""
+        key, known = self._key(path), self._known.get(path)
+        if known is not None and known.etag is not None:
+            kept = _tails.find(self._bucket.name, key, known.etag)
+            if kept is not None:
+                return kept
+        size = known.size_bytes if known is not None else None
+        wanted = size if size is not None and size <= WHOLE_BYTES else TAIL_BYTES
+
+        def get() -> Tail:
+            # A range of an empty object is an error, and so is an empty range.
+            options: Any = {} if not wanted else {"options": {"range": {"suffix": wanted}}}
+            found = obstore.get(self._bucket.client, key, **options)
+            meta = found.meta
+            modified = int(meta["last_modified"].timestamp() * 1000)
+            return Tail(meta["size"], modified, meta["e_tag"], bytes(found.bytes()))
+
+        try:
+            made = self._call("get", path, get)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"No such file: {self.uri}/{path}") from None
+        self._read_bytes(len(made.data))
+        _tails.keep(self._bucket.name, key, made)
+        return made
+
+    def range(self, path: str, start: int, length: int) -> bytes:
+        """Bytes of a file that has them."""
+        key = self._key(path)
+        data = self._call(
+            "get", path, lambda: bytes(obstore.get_range(self._bucket.client, key, start=start, length=length))
+        )
+        self._read_bytes(len(data))
+        return data
+
+    # ------------------------------------------------------------ locks
+
+    @contextmanager
+    def lock(self, name: str, wait_s: float) -> Iterator[None]:
+        with _locks_guard:
+            lock = _locks.setdefault((self.uri, name), threading.Lock())
+        if not lock.acquire(timeout=wait_s):
+            raise CommitConflict(lock_text(self.uri, name, wait_s, "another thread of this process"))
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+_locks: "weakref.WeakValueDictionary[tuple[str, str], Any]" = weakref.WeakValueDictionary()
+_locks_guard = threading.Lock()
+
+
+class _Upload:
+    """A file sent in parts, several at a time; it is there when `complete` returns."""
+
+    def __init__(self, storage: ObjectStorage, path: str) -> None:
+        self._storage, self._path = storage, path
+        bucket = storage._bucket
+        self._writer = storage._call(
+            "part",
+            path,
+            lambda: obstore.open_writer(bucket.parts, storage._key(path), buffer_size=1, max_concurrency=PART_REQUESTS),
+        )
+
+    def part(self, data: bytes) -> None:
+        self._storage._call("part", self._path, lambda: self._writer.write(data))
+        self._storage._wrote_bytes(len(data))
+
+    def complete(self) -> None:
+        self._storage._call("part", self._path, self._writer.close)
+        with self._storage._guard:
+            self._storage._known.pop(self._path, None)
+
+    def abort(self) -> None:
+        with suppress(Exception):
+            self._storage._call("delete", self._path, lambda: self._writer.__exit__(OSError, OSError(), None))
+
+
+class _BehindTheEndError(Exception):
+    """A range was asked for that begins where the object has ended."""
+
+
+_DOING = {"get": "read", "head": "read", "list": "listed", "delete": "removed"}
+
+
+@contextmanager
+def _told(where: str, kind: str) -> Iterator[None]:
+    """Within, errors of the client become TableError, but for those that are answers."""
+    doing = _DOING.get(kind, "written")
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(f"No such file: {where}") from None
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise TableError(
+            f"{where}: cannot be {doing}: the store refuses it. Check the credentials and what they may do, then try "
+            "again."
+        ) from error
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        raise
+    except exceptions.BaseError as error:
+        text = _first_line(error)
+        if kind == "get" and ("416" in text or "Wanted range starting at" in text):
+            raise _BehindTheEndError from None
+        raise TableError(f"{where}: cannot be {doing}: {text}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """What a client says, without the notes for its makers and without the query of an address, which may be signed."""
+    line = str(error).split("\n", 1)[0]
+    return " ".join(word.partition("?")[0] if "://" in word else word for word in line.split(" "))
+
+
+def _parents(path: str) -> Iterator[str]:
+    at = path.rfind("/")
+    while at > 0:
+        yield path[:at]
+        at = path.rfind("/", 0, at)
+
+
+def _is_marker(file: FileInfo, folders: set[str]) -> bool:
+    """Whether an object stands for a folder, as some programs make them."""
+    return not file.size_bytes and file.path.rpartition("/")[2] in folders
