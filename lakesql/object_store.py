@@ -286,12 +286,20 @@ class ObjectStorage(Storage):
         with self._guard:
             self._known.pop(path, None)
 
-    def delete_tree(self, folder: str) -> None:
-        keys = [self._key(info.path) for info in self._everything(folder)]
+    def delete_all(self, paths: Sequence[str]) -> None:
+        self._remove([self._key(path) for path in paths], paths[0] if paths else "")
+        with self._guard:
+            for path in paths:
+                self._known.pop(path, None)
+
+    def _remove(self, keys: Sequence[str], where: str) -> None:
         for at in range(0, len(keys), PAGE):
-            page = keys[at : at + PAGE]
+            page = list(keys[at : at + PAGE])
             with suppress(FileNotFoundError):
-                self._call("delete", folder, partial(obstore.delete, self._bucket.client, page))
+                self._call("delete", where, partial(obstore.delete, self._bucket.client, page))
+
+    def delete_tree(self, folder: str) -> None:
+        self._remove([self._key(info.path) for info in self._everything(folder)], folder)
         with self._guard:
             self._known = {p: f for p, f in self._known.items() if not p.startswith(f"{folder}/" if folder else "")}
 

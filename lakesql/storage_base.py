@@ -95,6 +95,11 @@ class Storage(ABC):
     def delete(self, path: str) -> None:
         """Remove a file and its checksum side file; a missing one is fine."""
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, in as few requests as there can be; missing ones are fine."""
+        for path in paths:
+            self.delete(path)
+
     @abstractmethod
     def delete_tree(self, folder: str) -> None:
         """Remove a folder with everything below it; a missing one is fine."""

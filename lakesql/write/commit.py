@@ -29,7 +29,7 @@ def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tz
     newest = state.timeline.newest_time
     for _ in range(_DRAWS_MAX):
         instant = draw(clock, newest, zone, state.path)
-        txn = Transaction(state.storage, state.config, instant, action, operation)
+        txn = Transaction(state.storage, state.config, instant, action, operation, alone=True)
         try:
             beat(txn)
             requested = b"" if action != "replacecommit" else encode_record("HoodieRequestedReplaceMetadata", {})
@@ -197,8 +197,11 @@ def publish(txn: Transaction, path: str, body: bytes) -> None:
 def finish(txn: Transaction) -> str | None:
     """Remove the traces of a completed instant; a sentence when that failed, which changes nothing for the commit."""
     try:
-        txn.storage.delete_tree(temporary_folder(txn.instant))
-        txn.storage.delete(heartbeat_path(txn.instant))
+        if txn.alone and txn.storage.remote:  # no folder is there to be removed, and the names of the markers are known
+            txn.storage.delete_all([*txn.markers, heartbeat_path(txn.instant)])
+        else:
+            txn.storage.delete_tree(temporary_folder(txn.instant))
+            txn.storage.delete(heartbeat_path(txn.instant))
     except Exception as error:  # the commit is complete: whatever goes wrong from here on is no failed write
         return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
     return None
