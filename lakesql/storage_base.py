@@ -65,6 +65,8 @@ class Storage(ABC):
     """Counted by object stores."""
     looked: object = None
     """What `table.listing` has seen here: it goes when the storage goes."""
+    configured: Any = None
+    """The properties that `table.sight` has read here, with their tag."""
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:

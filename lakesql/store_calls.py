@@ -269,7 +269,9 @@ def status_of(error: Exception) -> int | None:
 
 def is_unknown_to_store(error: Exception) -> bool:
     """Whether a store says that it does not know what was asked: a condition, where there are none."""
-    return isinstance(error, NotImplementedError) or type(error).__name__ == "NotSupportedError" or status_of(error) == 501
+    return (
+        isinstance(error, NotImplementedError) or type(error).__name__ == "NotSupportedError" or status_of(error) == 501
+    )
 
 
 def spent(before: Any, after: Any) -> dict[str, int]:
