@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakesql.errors import TableError
+from lakesql.lock_object import LockObject
 
 if TYPE_CHECKING:
     import duckdb
 
 LOCK_FOLDER = ".hoodie/.locks"
+TABLE_LOCK = "lakesql"
+"""The name of a table's lock."""
 TEMPORARY = ".lakesql-tmp-"
 
 
@@ -61,6 +64,10 @@ class Storage(ABC):
     """Whether each request goes over a network, and DuckDB opens files after `attach` only."""
     bytes_read = bytes_written = 0
     """Counted by object stores."""
+    conditional = True
+    """Whether `put_if_absent` and `put_if_match` let one writer win; False on a store that said it knows no conditions."""
+    lock_object: LockObject | None = None
+    """The lock that the person supplies for this root (`write.locks`)."""
     looked: object = None
     """What `table.listing` has seen here: it goes when the storage goes."""
 
