@@ -7,10 +7,13 @@ in common. Every request goes through `ObjectStorage._call`, which knows its kin
 Not here: what a request does when it fails (`store_calls`), the lock (`store_lock`), who may (`store_settings`).
 """
 
+import functools
 import itertools
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +48,10 @@ NO_RETRIES = {"max_retries": 0}
 PART_REQUESTS = 4
 """Parts of one file under way at a time."""
 
+AT_ONCE = 32
+"""Requests of `together` under way at a time."""
+
+_POOL = "lakesql-requests"
 _numbers = itertools.count(1)
 _tails = Tails()
 
@@ -168,6 +175,12 @@ class ObjectStorage(Storage):
         with _told(f"{self.uri}/{path}", kind):
             try:
                 made = self._calls.conditionally(kind, path, put, _is_refusal, found)
+            except FileNotFoundError as error:
+                if kind == "match":
+                    return None  # the object is gone
+                raise TableError(
+                    f"{self.uri}: there is no bucket of that name. Make it, or correct the address."
+                ) from error
             except Exception as error:
                 if is_unknown_to_store(error):
                     self.conditional = False
@@ -256,29 +269,40 @@ class ObjectStorage(Storage):
         return sorted(files, key=lambda info: info.path), sorted(names)
 
     def listed(self, folder: str, skip: Callable[[str], bool] = lambda _: False) -> Sequence[FileInfo]:
-        prefix = self._key(folder) if folder else self._place.prefix
-
-        found = self._call("list", folder, lambda: self._pages(folder, prefix))
-        infos = [self._info(one) for page in found for one in page]
-        folders = {parent for info in infos for parent in _parents(info.path)}
-        files = [
-            info
-            for info in infos
-            if info.path not in folders
-            and not hidden_from_listings(info.path.rpartition("/")[2])
-            and not any(map(skip, _parents(info.path)))
-        ]
+        infos: list[FileInfo] = []
+        folders: dict[str, bool] = {}  # -> whether it is left out
+        after: str | None = None
+        while True:
+            page, more = self._page(folder, after)
+            for info in page:
+                above = list(_parents(info.path))
+                for one in above:
+                    if one not in folders:
+                        folders[one] = skip(one)
+                if not any(folders[one] for one in above):
+                    infos.append(info)
+            if not more or not page:
+                break
+            last = page[-1].path
+            left_out = next((one for one in reversed(list(_parents(last))) if folders[one]), None)
+            # '0' is what comes after '/': all names of a folder that is left out are jumped over.
+            after = f"{left_out}0" if left_out is not None else last
+        files = [f for f in infos if f.path not in folders and not hidden_from_listings(f.path.rpartition("/")[2])]
         self._note(files)
-        return sorted(files, key=lambda info: info.path)
+        return files
 
-    def _pages(self, folder: str, prefix: str) -> Sequence[Any]:
-        """The pages of a listing, of which the first is counted by whoever asks."""
-        pages = []
-        for page in obstore.list(self._bucket.client, prefix or None, chunk_size=PAGE):
-            pages.append(page)
-            if len(page) == PAGE:  # another request follows
-                self._calls.take("list", folder)
-        return pages
+    def _page(self, folder: str, after: str | None = None) -> tuple[Sequence[FileInfo], bool]:
+        """The first PAGE objects below a folder, by name, and whether there may be more; `after`: those greater than that."""
+        prefix = self._key(folder) if folder else self._place.prefix
+        offset = None if after is None else f"{self._place.prefix}/{after}".lstrip("/")
+
+        def get() -> Any:
+            return next(iter(obstore.list(self._bucket.client, prefix or None, offset=offset, chunk_size=PAGE)), [])
+
+        found = self._call("list", folder, get)
+        # An object of the folder's own name stands for the folder.
+        infos = [self._info(one) for one in found if one["path"] != prefix]
+        return sorted(infos, key=lambda info: info.path), len(found) == PAGE
 
     def _info(self, meta: Any) -> FileInfo:
         modified = int(meta["last_modified"].timestamp() * 1000)
@@ -287,6 +311,11 @@ class ObjectStorage(Storage):
     def _note(self, files: Sequence[FileInfo]) -> None:
         with self._guard:
             self._known.update((file.path, file) for file in files)
+
+    def together(self, *calls: Callable[[], T]) -> Sequence[T]:
+        if len(calls) < 2 or threading.current_thread().name.startswith(_POOL):
+            return [call() for call in calls]
+        return list(_pool().map(lambda call: call(), calls))
 
     # ------------------------------------------------------------ writing
 
@@ -345,9 +374,11 @@ class ObjectStorage(Storage):
 
     def _everything(self, folder: str) -> Iterator[FileInfo]:
         """All objects below a folder, hidden ones too."""
-        prefix = self._key(folder) if folder else self._place.prefix
-        pages = self._call("list", folder, lambda: self._pages(folder, prefix))
-        return (self._info(one) for page in pages for one in page)
+        after, more = None, True
+        while more:
+            page, more = self._page(folder, after)
+            yield from page
+            after = page[-1].path if page else after
 
     def rename(self, path: str, target: str) -> None:
         key, final = self._key(path), self._key(target)
@@ -401,6 +432,7 @@ class ObjectStorage(Storage):
             raise FileNotFoundError(f"No such file: {self.uri}/{path}") from None
         self._read_bytes(len(made.data))
         _tails.keep(self._bucket.name, key, made)
+        self._note([FileInfo(path, made.size, made.modified_ms, etag=made.etag)])
         return made
 
     def range(self, path: str, start: int, length: int) -> bytes:
@@ -466,12 +498,20 @@ class _Upload:
             self._storage._call("delete", self._path, lambda: self._writer.__exit__(OSError, OSError(), None))
 
 
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix=_POOL)
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 class _BehindTheEndError(Exception):
     """A range was asked for that begins where the object has ended."""
 
 
 def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, exceptions.PreconditionError | exceptions.AlreadyExistsError | FileNotFoundError)
+    return isinstance(error, exceptions.PreconditionError | exceptions.AlreadyExistsError)
 
 
 _DOING = {"get": "read", "head": "read", "list": "listed", "delete": "removed"}

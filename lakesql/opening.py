@@ -44,9 +44,10 @@ def connected(database: str, warehouse: str | None, read_only: bool) -> Iterator
     A warehouse given by name that is not there is said, since it may be a typing error; a file is a LakeError.
     """
     folder = WAREHOUSE if warehouse is None else warehouse
-    if Path(folder).exists() and not Path(folder).is_dir():
+    local = "://" not in folder
+    if local and Path(folder).exists() and not Path(folder).is_dir():
         raise LakeError(f"warehouse {folder} is a file; give the folder that holds the Hudi tables.")
-    if warehouse is not None and "://" not in folder and not Path(folder).exists():
+    if warehouse is not None and local and not Path(folder).exists():
         print(f"Warehouse {folder} does not exist; the first CREATE TABLE makes it.", file=sys.stderr)
     try:
         with connect(database, warehouse=folder, read_only=read_only) as con:

@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesql.errors import TableError
 from lakesql.lock_object import LockObject
 
 if TYPE_CHECKING:
     import duckdb
+
+T = TypeVar("T")
 
 LOCK_FOLDER = ".hoodie/.locks"
 TABLE_LOCK = "lakesql"
@@ -157,6 +159,10 @@ class Storage(ABC):
             yield from files
             paths = (join(current, name) for name in reversed(folders))
             waiting.extend(path for path in paths if not skip(path))
+
+    def together(self, *calls: Callable[[], T]) -> Sequence[T]:
+        """The answers of calls that do not need each other: at the same time where each takes a way over a network."""
+        return [call() for call in calls]
 
     def listed(self, folder: str, skip: Callable[[str], bool] = lambda _: False) -> Sequence[FileInfo]:
         """All files below `folder`, in the cheapest way there is; a folder that `skip` names may be left out."""

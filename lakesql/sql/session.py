@@ -4,7 +4,6 @@ questions to it."""
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -111,7 +110,7 @@ class Session:
 
     def managed_path(self, name: str) -> str:
         """Where a table without LOCATION lies."""
-        return open_storage(str(Path(self.warehouse) / name)).uri
+        return open_storage(f"{self.warehouse.rstrip('/')}/{name}").uri
 
     def write_settings(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The settings of a write: those stored with the table, then those of the session."""

@@ -50,7 +50,7 @@ _OTHERS = {
 _PLANNED = {"commit": "compaction", "deltacommit": "logcompaction"}
 _CACHED_FILES_MAX = 256
 
-_cache: OrderedDict[tuple[str, str, int, int], "list[Archived]"] = OrderedDict()
+_cache: OrderedDict[tuple[str, str, int, int | str], "list[Archived]"] = OrderedDict()
 _cache_guard = threading.Lock()
 
 
@@ -131,7 +131,7 @@ def manifest(storage: Storage, folder: str, infos: Mapping[str, FileInfo]) -> tu
 
 
 def _load(storage: Storage, info: FileInfo, read: "Callable[[bytes, str], list[Archived]]") -> list[Archived]:
-    key = (storage.uri, info.path, info.size_bytes, info.modified_ms)
+    key = (storage.uri, info.path, info.size_bytes, info.etag or info.modified_ms)
     with _cache_guard:
         if key in _cache:
             _cache.move_to_end(key)

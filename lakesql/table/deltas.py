@@ -51,6 +51,8 @@ ROW_GROUP_ROWS = 131_072
 CACHE_BYTES = 4 << 30
 LONG_LOG_BYTES = 1 << 20  # of one slice
 DECODERS = min(8, os.cpu_count() or 1)
+FETCHERS = 16
+"""Slices whose logs are fetched from an object store at a time."""
 FORMAT = 1
 """Of what an outcome on disk means; a new number when merging changes."""
 
@@ -302,7 +304,7 @@ def _decoded(view: View, slices: Sequence[FileSlice]) -> list[list[LogPart]]:
     log_bytes = sum(log.size_bytes for one in slices for log in one.logs)
     if isinstance(view.state.storage, LocalStorage) and log_bytes < len(slices) * LONG_LOG_BYTES:
         return [read(one) for one in slices]
-    with ThreadPoolExecutor(min(len(slices), DECODERS)) as pool:
+    with ThreadPoolExecutor(min(len(slices), FETCHERS if view.state.storage.remote else DECODERS)) as pool:
         return list(pool.map(read, slices))
 
 

@@ -13,7 +13,9 @@ while files are being removed (a clean, rollback or restore is pending), and aft
 short. Any two of these would do on a local disk; stamps alone fail where folders have no true times, the timeline alone does
 not see what happens behind its back. A file that is cut short in place is not seen here; reading it fails.
 
-`state.load` lists everything: services and repairs, which are about files nobody counts, use that.
+An object store has no folders and no stamps, and tells everything below a prefix at once: there each look lists the whole
+table, and is the same state as before when it saw the same. `state.load` lists everything anew: services and repairs, which
+are about files nobody counts, use that.
 """
 
 import time
@@ -25,7 +27,7 @@ from lakesql.errors import LakeError
 from lakesql.format.files import BaseFile, LogFile, parse_data_file
 from lakesql.format.timeline import COMPLETED, WRITE_ACTIONS, Instant, parse_instant_file
 from lakesql.storage import FileInfo, Storage
-from lakesql.table.state import HOODIE, TableState, load_head, with_files
+from lakesql.table.state import HOODIE, TableState, data_files, load_head, with_files
 
 FRESH_NS = 2_000_000_000
 _REMOVING = ("clean", "rollback", "restore")
@@ -46,9 +48,14 @@ class _Known:
     folders: Mapping[str, _Folder]
 
 
+_NONE = _Folder(None, (), ())
+
+
 def look(storage: Storage) -> TableState:
     """The table now; the same object as before while nothing has changed. Raises what `state.load` raises."""
     known = storage.looked if isinstance(storage.looked, _Known) else None
+    if storage.remote:
+        return _look_at_once(storage, known)
     head = load_head(storage)
     same = known is not None and _same_timeline(known.state, head)
     folders = None if known is None or known.state.is_broken else _renewed(storage, known, head, same)
@@ -71,6 +78,36 @@ def look(storage: Storage) -> TableState:
     if storage.stamps([""])[0]:
         storage.looked = _Known(state, made)
     return state
+
+
+def _look_at_once(storage: Storage, known: _Known | None) -> TableState:
+    head = load_head(storage)
+    before = {} if known is None else {f.path: f for f in known.state.files}
+
+    def files() -> tuple[DataFile, ...]:
+        return tuple(data_files(storage, before))
+
+    state = with_files(storage, head, files(), files)
+    made = _by_folder(state.files)
+    if known is not None and not known.state.is_broken:
+        differing = [
+            n
+            for n in known.folders.keys() | made.keys()
+            if known.folders.get(n, _NONE).files != made.get(n, _NONE).files
+        ]
+        if not differing and _same_timeline(known.state, state):
+            return known.state
+        if known.state.config == state.config:
+            state.grown_from(known.state, differing)
+    storage.looked = _Known(state, made)
+    return state
+
+
+def _by_folder(files: Iterable[DataFile]) -> dict[str, _Folder]:
+    found: dict[str, list[DataFile]] = {}
+    for file in files:
+        found.setdefault(file.partition, []).append(file)
+    return {name: _Folder(None, tuple(group), ()) for name, group in found.items()}
 
 
 def _differing(before: Mapping[str, _Folder], now: Mapping[str, _Folder]) -> Iterable[str]:

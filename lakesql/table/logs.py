@@ -8,6 +8,7 @@ wrote these bytes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -81,15 +82,13 @@ def committed_blocks(state: TableState, file_slice: FileSlice, as_of: str | None
     queued: list[tuple[str, log.Block]] = []
     per_block = state.config.version < 8
     promises = state.promises(as_of) if per_block else {}
+    fetched: dict[str, bytes] = {}
+    if state.storage.remote and len(file_slice.logs) > 1:
+        found = state.storage.together(*(partial(_bytes, state, one) for one in file_slice.logs))
+        fetched = {one.path: data for one, data in zip(file_slice.logs, found, strict=True)}
     for log_file in file_slice.logs:
         where = f"{state.path}/{log_file.path}"
-        try:
-            data = state.storage.read(log_file.path)
-        except FileNotFoundError as error:
-            raise FileGone(
-                f"{where}: the log file is gone; it was cleaned or rolled back while the table was read. "
-                "Run the statement again."
-            ) from error
+        data = fetched.pop(log_file.path) if log_file.path in fetched else _bytes(state, log_file)
         for block in log.scan_blocks(data, where):
             instant = block.headers.get(log.INSTANT_TIME, "")
             if block.kind == log.COMMAND:
@@ -102,6 +101,16 @@ def committed_blocks(state: TableState, file_slice: FileSlice, as_of: str | None
             elif block.kind != log.CDC:
                 queued.append((where, block))
     return _resolve_log_compaction(queued)
+
+
+def _bytes(state: TableState, log_file: LogFile) -> bytes:
+    try:
+        return state.storage.read(log_file.path)
+    except FileNotFoundError as error:
+        raise FileGone(
+            f"{state.path}/{log_file.path}: the log file is gone; it was cleaned or rolled back while the table was "
+            "read. Run the statement again."
+        ) from error
 
 
 def _require_torn_by_nobody(state: TableState, file: LogFile, block: log.Block, as_of: str | None) -> None:

@@ -12,7 +12,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
@@ -35,7 +35,7 @@ DataFile = BaseFile | LogFile
 HOODIE = ".hoodie"
 PROPERTIES = ".hoodie/hoodie.properties"
 _CACHE_ENTRIES = 4096
-_cache: OrderedDict[tuple[str, str, int, int], object] = OrderedDict()
+_cache: OrderedDict[tuple[str, str, int, int | str], object] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
@@ -206,9 +206,8 @@ class TableState:
         return gone
 
     def _replacing(self) -> Iterator[Instant]:
-        for instant in self.timeline.completed_writes():
-            if instant.completed_action == "replacecommit":
-                yield instant
+        replacing = [i for i in self.timeline.completed_writes() if i.completed_action == "replacecommit"]
+        yield from self.fetched(replacing)
         start = self.timeline.start
         if start and any(f.instant < start for f in self.files):
             for archived in self.archived.values():
@@ -336,10 +335,25 @@ class TableState:
         return _by_path(self._promised_by(self.timeline.completed_writes()))
 
     def _promised_by(self, instants: Iterable[Instant]) -> Iterator[Promise]:
-        for instant in instants:
+        for instant in self.fetched(instants):
             written = (instant.completed or "") if self.config.version >= 8 else ""
             for stats in self.commit(instant).partition_stats.values():
                 yield from (promise(instant.requested, written, stat) for stat in stats)
+
+    def fetched(self, instants: Iterable[Instant]) -> Iterable[Instant]:
+        """The same instants, those with a file asked for together, so that `commit` and `record` find them known.
+
+        What goes wrong is for those to say.
+        """
+        if not self.storage.remote:
+            return instants
+        every = list(instants)
+        named = {i.file_name: i for i in every if i.file_name in self.instant_files}
+        with _cache_lock:
+            missing = [i for name, i in named.items() if _key(self, name) not in _cache]
+        if len(missing) > 1:
+            self.storage.together(*(partial(_tried, self.commit, i) for i in missing))
+        return every
 
     def kept(self, name: str, make: Callable[[], Decoded]) -> Decoded:
         """What `make` gives, made once for this state."""
@@ -422,7 +436,7 @@ def read_config(storage: Storage) -> TableConfig:
 def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
     head = load_head(storage)
-    return with_files(storage, head, tuple(_data_files(storage)), lambda: tuple(_data_files(storage)))
+    return with_files(storage, head, tuple(data_files(storage)), lambda: tuple(data_files(storage)))
 
 
 def with_files(
@@ -458,7 +472,7 @@ def _unknown(timeline: Timeline, files: Iterable[BaseFile | LogFile]) -> bool:
 
 def load_head(storage: Storage) -> TableState:
     """A look at properties and timeline alone, for questions about the schema: it knows no data files."""
-    config = read_config(storage)
+    config, listed = _config_and_timeline(storage)
     if config.drop_partition_columns and config.key_generator not in (
         "SIMPLE",
         "SIMPLE_AVRO",
@@ -470,10 +484,22 @@ def load_head(storage: Storage) -> TableState:
             f"{config.key_generator} key generator. Rewrite the table with "
             "hoodie.datasource.write.drop.partition.columns=false."
         )
-    files, _ = storage.list(timeline_folder(config))
+    files, _ = listed
     named = {f.path.rsplit("/", 1)[-1]: f for f in files}
     state = TableState(storage, config, timeline_of(config, named), (), named)
     return replace(state, timeline=_without_restored(state))
+
+
+def _config_and_timeline(storage: Storage) -> tuple[TableConfig, tuple[list[FileInfo], list[str]]]:
+    """The properties and the listing of the timeline folder they name, which is asked for at once where it can be guessed."""
+    if storage.remote:
+        guess = getattr(getattr(storage.looked, "state", None), "timeline_folder", f"{HOODIE}/timeline")
+        found: Sequence[Any] = storage.together(partial(read_config, storage), partial(storage.list, guess))
+        if timeline_folder(found[0]) == guess:
+            return found[0], found[1]
+        return found[0], storage.list(timeline_folder(found[0]))
+    config = read_config(storage)
+    return config, storage.list(timeline_folder(config))
 
 
 def timeline_of(config: TableConfig, named: Mapping[str, FileInfo]) -> Timeline:
@@ -497,17 +523,31 @@ def _without_restored(state: TableState) -> Timeline:
     return replace(state.timeline, instants=tuple(kept))
 
 
-def _data_files(storage: Storage) -> Iterator[BaseFile | LogFile]:
-    for info in storage.walk("", lambda folder: folder == HOODIE):
+def data_files(storage: Storage, known: Mapping[str, DataFile] | None = None) -> Iterator[DataFile]:
+    """Every data file below the table; `known`: files by path, which need not be taken apart again."""
+    for info in storage.listed("", lambda folder: folder == HOODIE):
+        before = known.get(info.path) if known else None
+        if before is not None and before.size_bytes == info.size_bytes:
+            yield before
+            continue
         partition, _, name = info.path.rpartition("/")
         found = parse_data_file(partition, name, info.size_bytes)
         if found is not None:
             yield found
 
 
-def _cached(state: TableState, file_name: str, decode: Callable[[bytes, str], Decoded]) -> Decoded:
+def _key(state: TableState, file_name: str) -> tuple[str, str, int, int | str]:
     info = state.instant_files[file_name]
-    key = (state.storage.uri, file_name, info.size_bytes, info.modified_ms)
+    return state.storage.uri, file_name, info.size_bytes, info.etag or info.modified_ms
+
+
+def _tried(function: Callable[[Instant], object], instant: Instant) -> None:
+    with suppress(LakeError, OSError):
+        function(instant)
+
+
+def _cached(state: TableState, file_name: str, decode: Callable[[bytes, str], Decoded]) -> Decoded:
+    key = _key(state, file_name)
     with _cache_lock:
         if key in _cache:
             _cache.move_to_end(key)

@@ -14,9 +14,14 @@ from lakesql.storage import TEMPORARY, FileInfo, LocalStorage, MemoryStorage, St
 from tests.faulty import FaultError, FaultyStorage
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "object", "bucket"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    return LocalStorage(tmp_path / "t") if request.param == "local" else MemoryStorage()
+    if request.param == "local":
+        return LocalStorage(tmp_path / "t")
+    if request.param == "memory":
+        return MemoryStorage()
+    # Below a prefix, and in a bucket that has nothing else.
+    return open_storage(f"memory://{tmp_path.name}-{request.param}" + ("/a/b" if request.param == "object" else ""))
 
 
 @pytest.fixture
@@ -106,6 +111,61 @@ def test_walk_prunes_folders(storage: Storage) -> None:
     assert [f.path for f in storage.walk("a")] == ["a/g", "a/b/h"]
 
 
+def test_everything_below_a_folder_is_listed_at_once(storage: Storage) -> None:
+    for path in ("f", "a/g", "a/b/h", ".hoodie/i", ".a.crc", "b/.hoodie/j"):
+        storage.put(path, b"1")
+    assert sorted(f.path for f in storage.listed("", lambda folder: folder == ".hoodie")) == [
+        "a/b/h",
+        "a/g",
+        "b/.hoodie/j",
+        "f",
+    ]
+    assert sorted(f.path for f in storage.listed("a")) == ["a/b/h", "a/g"]
+    assert list(storage.listed("nowhere")) == []
+
+
+def test_a_file_is_replaced_only_while_it_is_the_one_that_was_read(storage: Storage) -> None:
+    assert storage.tagged("f") is None
+    assert storage.put_if_match("f", b"1", "any") is None
+    storage.put("f", b"1")
+    data, tag = storage.tagged("f") or (b"", "")
+    assert data == b"1"
+    newer = storage.put_if_match("f", b"2", tag)
+    assert newer is not None
+    assert storage.put_if_match("f", b"3", tag) is None
+    assert storage.read("f") == b"2"
+    assert storage.put_if_match("f", b"4", newer) is not None
+
+
+def test_a_new_file_is_there_when_its_sink_is_closed(storage: Storage) -> None:
+    sink = storage.sink("p/f")
+    if isinstance(sink.target, str):
+        Path(sink.target).write_bytes(b"data")
+    else:
+        sink.target.write(b"da")
+        sink.target.write(b"ta")
+        assert storage.stat("p/f") is None
+    assert sink.close() == 4
+    sink.abort()
+    assert storage.read("p/f") == b"data"
+    gone = storage.sink("p/g")
+    if isinstance(gone.target, str):
+        Path(gone.target).write_bytes(b"data")
+    else:
+        gone.target.write(b"data")
+    gone.abort()
+    assert storage.stat("p/g") is None
+
+
+def test_calls_together_answer_in_their_order(storage: Storage) -> None:
+    for number in range(40):
+        storage.put(f"f{number}", str(number).encode())
+    found = storage.together(*(lambda n=n: storage.read(f"f{n}") for n in range(40)))  # type: ignore[misc]
+    assert found == [str(n).encode() for n in range(40)]
+    with pytest.raises(FileNotFoundError):
+        storage.together(lambda: storage.read("f1"), lambda: storage.read("nothing"))
+
+
 def test_delete_and_delete_tree_accept_missing_files(storage: Storage) -> None:
     storage.put("a/f", b"1")
     storage.put("a/g/h", b"1")
@@ -120,7 +180,9 @@ def test_delete_and_delete_tree_accept_missing_files(storage: Storage) -> None:
 
 @pytest.mark.parametrize("change", ["put", "put_if_absent", "delete"])
 def test_a_stale_checksum_file_goes_when_its_file_changes(storage: Storage, change: str) -> None:
-    # Hadoop refuses to read a file whose side file does not fit.
+    # Hadoop refuses to read a file whose side file does not fit. It writes none into object stores.
+    if storage.remote:
+        return
     storage.put(".f.crc", b"stale")
     if change == "delete":
         storage.put("f", b"1")
@@ -140,7 +202,11 @@ def test_requests_are_counted_by_kind(storage: Storage) -> None:
     storage.list("")
     storage.delete("f")
     storage.delete_tree("")
-    assert storage.requests == {"put": 2, "read": 2, "list": 1, "delete": 2}
+    if storage.remote:
+        assert storage.requests == {"put": 2, "get": 1, "head": 1, "list": 2, "delete": 1}
+        assert (storage.bytes_read, storage.bytes_written) == (1, 1)
+    else:
+        assert storage.requests == {"put": 2, "read": 2, "list": 1, "delete": 2}
 
 
 @pytest.mark.parametrize("path", ["../outside", "a/../../b", "/etc/passwd"])
