@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesql.errors import TableError
+from lakesql.lock_object import LockObject
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOCK_FOLDER = ".hoodie/.locks"
+TABLE_LOCK = "lakesql"
+"""The name of a table's lock."""
 TEMPORARY = ".lakesql-tmp-"
 
 
@@ -63,6 +66,10 @@ class Storage(ABC):
     """Whether each request goes over a network, and DuckDB opens files after `attach` only."""
     bytes_read = bytes_written = 0
     """Counted by object stores."""
+    conditional = True
+    """Whether `put_if_absent` and `put_if_match` let one writer win; False on a store that said it knows no conditions."""
+    lock_object: LockObject | None = None
+    """The lock that the person supplies for this root (`write.locks`)."""
     looked: object = None
     """What `table.listing` has seen here: it goes when the storage goes."""
     configured: Any = None

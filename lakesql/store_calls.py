@@ -193,7 +193,7 @@ class Calls:
         started, attempt, lost = self._now(), 0, False
         while True:
             attempt += 1
-            self._take(kind, path)
+            self.take(kind, path)
             try:
                 made = function()
             except Exception as error:
@@ -213,7 +213,7 @@ class Calls:
             if (check := _before_again.get()) is not None:
                 check()
 
-    def _take(self, kind: str, path: str) -> None:
+    def take(self, kind: str, path: str) -> None:
         """Count, for the storage and for the statement: of a thread without one, that which was here last."""
         meter = _meter.get()
         if meter is not None:

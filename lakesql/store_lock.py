@@ -162,6 +162,17 @@ class Held:
 
 
 _held: ContextVar[tuple[Held, ...]] = ContextVar("lakesql_store_locks", default=())
+_times: ContextVar[Times | None] = ContextVar("lakesql_lock_times", default=None)
+
+
+@contextmanager
+def timed(times: Times) -> Iterator[None]:
+    """Within, locks go by these times unless they are given others."""
+    token = _times.set(times)
+    try:
+        yield
+    finally:
+        _times.reset(token)
 
 
 @contextmanager
@@ -170,7 +181,7 @@ def held(storage: Tagged, name: str, wait_s: float, times: Times | None = None) 
 
     CommitConflict when it is not free within `wait_s` seconds. Unsupported when the store knows no conditions.
     """
-    times = times or Times()
+    times = times or _times.get() or Times()
     path, deadline = path_of(name), time.monotonic() + wait_s
     with _here(storage, path, name, wait_s):
         lock = _acquired(storage, name, path, deadline, wait_s, times)
@@ -251,7 +262,7 @@ def _made(storage: Tagged, path: str, claim: Claim) -> str | None:
     if found is None or decode(found[0], f"{storage.uri}/{path}").owner != claim.owner:
         return None
     tag = found[1]
-    other = Claim(str(uuid.uuid4()), claim.valid_until_ms).encode()
+    other = Claim(str(uuid.uuid4()), claim.valid_until_ms, expired=True).encode()
     if storage.put_if_absent(path, other) or storage.put_if_match(path, other, f'"{uuid.uuid4().hex}"') is not None:
         raise Unsupported(
             f"{storage.uri}: the store takes conditional puts and overwrites all the same, so two writers could both "
