@@ -273,6 +273,11 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
             f"{state.path}: the table's schema changed while the rows were prepared. Nothing was committed. Run the "
             "statement again."
         )
+    if state.storage.remote and now.config != state.config:
+        raise CommitConflict(
+            f"{state.path}: the table's properties changed while the rows were prepared. Nothing was committed. Run the "
+            "statement again."
+        )
     zone = timeline_zone(now, settings.timezone)
     undone = undo_dead_writes(now, clock, zone)
     if not undone:
