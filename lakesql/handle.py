@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
+from lakesql import store_settings
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
@@ -63,7 +64,8 @@ class Table:
 
     def __init__(self, storage: Storage, config: Mapping[str, str] | None = None) -> None:
         self._storage = storage
-        self._con = duckdb.connect(":memory:", config=dict(config or {}))
+        own: dict[str, Any] = {k: v for k, v in (config or {}).items() if not k.startswith(store_settings.PREFIX)}
+        self._con = duckdb.connect(":memory:", config=own)
         storage.attach(self._con)
         self.state  # noqa: B018  a path that is no table fails here, not at the first read
 
@@ -532,9 +534,18 @@ def _columns_of(rows: list[Any]) -> pa.Table:
         ) from error
 
 
+def _opened(path: str | os.PathLike[str], config: Mapping[str, str] | None) -> Storage:
+    own = {k: v for k, v in (config or {}).items() if k.startswith(store_settings.PREFIX)}
+    with store_settings.chosen(store_settings.Stores(own)):
+        return open_storage(path)
+
+
 def open_table(path: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Table:
-    """The Hudi table at a path or file:// uri. TableError when there is none; Unsupported for versions not 6, 8 or 9."""
-    return Table(open_storage(path), config)
+    """The Hudi table at a path or the address of an object store; `config`: settings of DuckDB, and `lakesql.store.*`.
+
+    TableError when there is none; Unsupported for versions not 6, 8 or 9.
+    """
+    return Table(_opened(path, config), config)
 
 
 def create_table(
@@ -555,7 +566,7 @@ def create_table(
     Raises TableError when a table is there already or a named column does not exist, Unsupported for what lakesql
     cannot write.
     """
-    storage = open_storage(path)
+    storage = _opened(path, config)
     create(
         storage,
         schema,

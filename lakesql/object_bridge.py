@@ -1,6 +1,6 @@
 """DuckDB's way to objects: a file system in Python, once per database, under a scheme of its own.
 
-`lakesql://<number of the storage>/<bucket>/<key>` is what `ObjectStorage.data_path` gives; the scheme is nobody else's, so
+`lakesql://<number of the storage>-s3/<bucket>/<key>` is what `ObjectStorage.data_path` gives; the scheme is nobody else's, so
 httpfs, and whatever a person has registered, keep theirs. Names are taken as they are: no pattern, no look whether the
 file is there, since plans name files that were listed.
 """
@@ -15,8 +15,7 @@ import duckdb
 from fsspec import AbstractFileSystem
 
 from lakesql.object_file import ObjectFile
-
-SCHEME = "lakesql"
+from lakesql.storage_base import SCHEME, addresses
 
 Opener = Callable[[str], ObjectFile]
 
@@ -27,6 +26,11 @@ _guard = threading.Lock()
 def known_as(number: int, storage: Any) -> None:
     """Let paths with this number be those of a storage, as long as it lives."""
     _openers[number] = storage
+
+
+def path_of(number: int, scheme: str, place: str) -> str:
+    """What DuckDB calls an object."""
+    return f"{SCHEME}://{number}-{scheme}/{place}"
 
 
 class Bridge(AbstractFileSystem):  # type: ignore[misc]
@@ -66,10 +70,13 @@ class Bridge(AbstractFileSystem):  # type: ignore[misc]
         return name if name.startswith(f"{SCHEME}://") else f"{SCHEME}://{name}"
 
     def _file(self, path: str) -> ObjectFile:
-        number, _, inner = path.removeprefix(f"{SCHEME}://").partition("/")
+        head, _, inner = path.removeprefix(f"{SCHEME}://").partition("/")
+        number = head.partition("-")[0]
         storage = _openers.get(int(number)) if number.isdigit() else None
         if storage is None:
-            raise FileNotFoundError(f"No such file: {path}, its table is not open any more. Run the statement again.")
+            raise FileNotFoundError(
+                f"No such file: {addresses(path)}, its table is not open any more. Run the statement again."
+            )
         found: ObjectFile = storage.opened_by_key(inner.partition("/")[2])
         return found
 

@@ -10,10 +10,11 @@ Not here: what a request does when it fails (`store_calls`), the lock (`store_lo
 import functools
 import itertools
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakesql import store_lock
 from lakesql.errors import TableError, Unsupported
 from lakesql.lock_object import current, entered
-from lakesql.object_file import TAIL_BYTES, WHOLE_BYTES, ObjectFile, ObjectSink, Tail, Tails
+from lakesql.object_file import PART_BYTES, TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
 from lakesql.storage_base import TABLE_LOCK, FileInfo, Sink, Storage, checked, hidden_from_listings
 from lakesql.store_calls import MARK, Calls, is_unknown_to_store
+from lakesql.store_settings import Access, access
 
 if TYPE_CHECKING:
     import duckdb
@@ -112,25 +114,28 @@ _buckets_guard = threading.Lock()
 def opened(address: str) -> "ObjectStorage":
     """The storage for an address of an object store."""
     place = place_of(address)
+    found = access(place.scheme, place.bucket, place.uri, place.account)
+    name = f"{place.root}#{found.identity}"
     with _buckets_guard:
-        bucket = _buckets.get(place.root)
+        bucket = _buckets.get(name)
         if bucket is None:
-            client = _client(place, NO_RETRIES)
-            parts = client if place.scheme == "memory" else _client(place)
-            bucket = _buckets[place.root] = Bucket(place.root, client, parts)
+            client = _client(place, found, NO_RETRIES)
+            parts = client if place.scheme == "memory" else _client(place, found)
+            bucket = _buckets[name] = Bucket(name, client, parts)
     return ObjectStorage(place, bucket)
 
 
-def _client(place: Place, retry: Any = None) -> Any:
+def _client(place: Place, found: Access, retry: Any = None) -> Any:
     if place.scheme == "memory":
         return MemoryStore()
-    if place.scheme == "s3":
-        return S3Store(place.bucket, client_options={"allow_http": True}, retry_config=retry)
-    if place.scheme == "gs":
-        return GCSStore(place.bucket, retry_config=retry)
-    return AzureStore(
-        place.bucket, config={"account_name": place.account} if place.account else None, retry_config=retry
-    )
+    kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+    given: dict[str, Any] = {"config": dict(found.config) or None, "client_options": dict(found.options) or None}
+    if found.provider is not None:
+        given["credential_provider"] = found.provider
+    try:
+        return kinds[place.scheme](place.bucket, retry_config=retry, **given)
+    except (exceptions.BaseError, ValueError) as error:
+        raise TableError(f"{place.root}: no client can be made for it: {_first_line(error)}") from None
 
 
 class ObjectStorage(Storage):
@@ -146,6 +151,8 @@ class ObjectStorage(Storage):
         self._number = next(_numbers)
         self._known: dict[str, FileInfo] = {}
         self._written: tuple[str, str | None] = ("", None)
+        self._flights: dict[str, Future[Tail]] = {}
+        self._ahead = Ahead(self._fetched_tail, lambda *call: _pool().submit(*call))
         self._guard = threading.Lock()
         self._asked = False
         self._calls = Calls(self.uri, lambda kind: self._count(kind, 1))
@@ -306,8 +313,7 @@ class ObjectStorage(Storage):
         return sorted(infos, key=lambda info: info.path), len(found) == PAGE
 
     def _info(self, meta: Any) -> FileInfo:
-        modified = int(meta["last_modified"].timestamp() * 1000)
-        return FileInfo(self._path(meta["path"]), meta["size"], modified, etag=meta["e_tag"])
+        return FileInfo(self._path(meta["path"]), meta["size"], _milliseconds(meta), etag=meta["e_tag"])
 
     def _note(self, files: Sequence[FileInfo]) -> None:
         with self._guard:
@@ -409,7 +415,7 @@ class ObjectStorage(Storage):
         from lakesql import object_bridge
 
         object_bridge.known_as(self._number, self)
-        return f"{object_bridge.SCHEME}://{self._number}/{self._place.bucket}/{self._key(path)}"
+        return object_bridge.path_of(self._number, self._place.scheme, f"{self._place.bucket}/{self._key(path)}")
 
     def attach(self, con: "duckdb.DuckDBPyConnection") -> None:
         from lakesql import object_bridge
@@ -424,13 +430,45 @@ class ObjectStorage(Storage):
         """For the bridge, which knows keys."""
         return ObjectFile(self, self._path(key))
 
+    def expect(self, paths: Sequence[str]) -> None:
+        if len(paths) > 1:
+            self._ahead.expect(paths)
+
     def tail(self, path: str) -> Tail:
         """The last bytes of a file, from what is kept when the object is the one that was listed."""
+        kept = self._kept_tail(path)
+        self._ahead.touched(path)
+        return kept or self._fetched_tail(path)
+
+    def _kept_tail(self, path: str) -> Tail | None:
+        known = self._known.get(path)
+        if known is None or known.etag is None:
+            return None
+        return _tails.find(self._bucket.name, self._key(path), known.etag)
+
+    def _fetched_tail(self, path: str) -> Tail:
+        """As `tail`; who comes while somebody fetches it waits for that one's answer."""
+        with self._guard:
+            flight = self._flights.get(path)
+            mine = flight is None
+            if flight is None:
+                flight = self._flights[path] = Future()
+        if not mine:
+            return flight.result()
+        try:
+            found = self._kept_tail(path) or self._ask_for_tail(path)
+        except BaseException as error:
+            flight.set_exception(error)
+            raise
+        else:
+            flight.set_result(found)
+            return found
+        finally:
+            with self._guard:
+                self._flights.pop(path, None)
+
+    def _ask_for_tail(self, path: str) -> Tail:
         key, known = self._key(path), self._known.get(path)
-        if known is not None and known.etag is not None:
-            kept = _tails.find(self._bucket.name, key, known.etag)
-            if kept is not None:
-                return kept
         size = known.size_bytes if known is not None else None
         wanted = size if size is not None and size <= WHOLE_BYTES else TAIL_BYTES
 
@@ -438,14 +476,9 @@ class ObjectStorage(Storage):
             # A range of an empty object is an error, and so is an empty range.
             options: Any = {} if not wanted else {"options": {"range": {"suffix": wanted}}}
             found = obstore.get(self._bucket.client, key, **options)
-            meta = found.meta
-            modified = int(meta["last_modified"].timestamp() * 1000)
-            return Tail(meta["size"], modified, meta["e_tag"], bytes(found.bytes()))
+            return Tail(found.meta["size"], _milliseconds(found.meta), found.meta["e_tag"], bytes(found.bytes()))
 
-        try:
-            made = self._call("get", path, get)
-        except FileNotFoundError:
-            raise FileNotFoundError(f"No such file: {self.uri}/{path}") from None
+        made = self._call("get", path, get)
         self._read_bytes(len(made.data))
         _tails.keep(self._bucket.name, key, made)
         self._note([FileInfo(path, made.size, made.modified_ms, etag=made.etag)])
@@ -497,7 +530,9 @@ class _Upload:
         self._writer = storage._call(
             "part",
             path,
-            lambda: obstore.open_writer(bucket.parts, storage._key(path), buffer_size=1, max_concurrency=PART_REQUESTS),
+            lambda: obstore.open_writer(
+                bucket.parts, storage._key(path), buffer_size=PART_BYTES, max_concurrency=PART_REQUESTS
+            ),
         )
 
     def part(self, data: bytes) -> None:
@@ -540,23 +575,43 @@ def _told(where: str, kind: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise FileNotFoundError(f"No such file: {where}") from None
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise FileNotFoundError(f'Cannot open file "{where}": No such file') from None
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
         raise TableError(
             f"{where}: cannot be {doing}: the store refuses it. Check the credentials and what they may do, then try "
             "again."
-        ) from error
+        ) from None
     except exceptions.BaseError as error:
         text = _first_line(error)
         if kind == "get" and ("416" in text or "Wanted range starting at" in text):
             raise _BehindTheEndError from None
-        raise TableError(f"{where}: cannot be {doing}: {text}") from error
+        # The client's own error tells whole addresses, which may be signed.
+        raise TableError(f"{where}: cannot be {doing}: {text}") from None
+
+
+_ADVICE = {
+    "NoSuchBucket": "There is no such bucket. Correct the address, or create the bucket.",
+    "InvalidAccessKeyId": "The store does not know the access key. Correct the credentials.",
+    "SignatureDoesNotMatch": "The secret key does not fit the access key. Correct the credentials.",
+    "ExpiredToken": "The credentials have expired. Renew them.",
+    "AuthorizationHeaderMalformed": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
+    "PermanentRedirect": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
+}
+"""What the codes of S3 mean to a person."""
 
 
 def _first_line(error: Exception) -> str:
     """What a client says, without the notes for its makers and without the query of an address, which may be signed."""
-    line = str(error).split("\n", 1)[0]
+    told, _, _ = str(error).partition("\n\nDebug source:")
+    code = re.search(r"<Code>(\w+)</Code>", told)
+    if code is not None and code[1] in _ADVICE:
+        return _ADVICE[code[1]]
+    line = told.split("\n", 1)[0] + (f" {code[1]}" if code is not None else "")
     return " ".join(word.partition("?")[0] if "://" in word else word for word in line.split(" "))
+
+
+def _milliseconds(meta: Any) -> int:
+    return int(meta["last_modified"].timestamp() * 1000)
 
 
 def _parents(path: str) -> Iterator[str]:

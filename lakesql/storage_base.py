@@ -7,6 +7,7 @@ exactly one wins. `storage` has the local file system and `open_storage`, `objec
 
 import hashlib
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ T = TypeVar("T")
 LOCK_FOLDER = ".hoodie/.locks"
 TABLE_LOCK = "lakesql"
 """The name of a table's lock."""
+SCHEME = "lakesql"
+"""Of the paths of objects in DuckDB: `lakesql://NUMBER-s3/bucket/key`."""
 TEMPORARY = ".lakesql-tmp-"
 
 
@@ -172,6 +175,9 @@ class Storage(ABC):
             paths = (join(current, name) for name in reversed(folders))
             waiting.extend(path for path in paths if not skip(path))
 
+    def expect(self, paths: Sequence[str]) -> None:  # noqa: B027  a disk is fast enough
+        """Some of these files will be read, in this order."""
+
     def together(self, *calls: Callable[[], T]) -> Sequence[T]:
         """The answers of calls that do not need each other: at the same time where each takes a way over a network."""
         return [call() for call in calls]
@@ -179,6 +185,11 @@ class Storage(ABC):
     def listed(self, folder: str, skip: Callable[[str], bool] = lambda _: False) -> Sequence[FileInfo]:
         """All files below `folder`, in the cheapest way there is; a folder that `skip` names may be left out."""
         return tuple(self.walk(folder, skip))
+
+
+def addresses(text: str) -> str:
+    """A text of DuckDB's with the addresses of objects as people know them."""
+    return re.sub(rf"{SCHEME}://\d+-(\w+)/", r"\1://", text)
 
 
 def join(folder: str, name: str) -> str:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from duckdb import BinderException, CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
+from lakesql import store_settings
 from lakesql.errors import LakeError, SQLError, StaleReadWarning
 from lakesql.sql import functions, python_objects, views
 from lakesql.sql.functions import instance_of
@@ -32,6 +33,8 @@ from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
     Call,
+    CreateSecret,
+    DropSecret,
     Explain,
     ExplainIngest,
     Name,
@@ -81,17 +84,25 @@ def connect(
     Hudi table can be changed. `clock` gives epoch milliseconds, from which instants are made.
     """
     options = dict(config or {})
+    settings = {key: str(options.pop(key)) for key in list(options) if key.startswith(("lakesql.", "hoodie."))}
     in_memory = database == ":memory:"
     with interrupts():
         con = duckdb.connect(database, read_only=read_only and not in_memory, config=options)
         try:
             name = con.execute("SELECT current_database()").fetchall()[0][0]
-            instance, folder = instance_of(con), open_storage(warehouse).uri
+            instance = instance_of(con)
+            instance.stores.settings.update({k: v for k, v in settings.items() if k.startswith(store_settings.PREFIX)})
+            folder = open_storage(warehouse).uri
             if folder not in instance.homes:
                 instance.homes.append(folder)
             home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
             session = Session(con, instance, folder, read_only, name, in_memory, home, clock)
-            views.add_warehouse(session)
+            for key, value in settings.items():
+                from lakesql.sql.settings import set_setting
+
+                set_setting(session, SetSetting(key, value))
+            with store_settings.chosen(instance.stores):
+                views.add_warehouse(session)
         except BaseException:
             con.close()
             raise
@@ -161,7 +172,11 @@ class Connection:
         reads = self._session.instance.reads()
         reads.clear()
         try:
-            with interrupts(), outcomes.chosen(self._session.settings.get(outcomes.DISK_CACHE)):
+            with (
+                interrupts(),
+                outcomes.chosen(self._session.settings.get(outcomes.DISK_CACHE)),
+                store_settings.chosen(self._session.instance.stores),
+            ):
                 answer = self._run(text, params, method)
         except KeyboardInterrupt:
             with suppress(DuckDBError):
@@ -280,7 +295,7 @@ class Connection:
 
     def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str | pa.Table:
         """Run a statement of ours; its result, or the query that shows it."""
-        from lakesql.sql import calls, handlers, settings
+        from lakesql.sql import calls, handlers, secrets, settings
 
         session = self._session
         session.drain()
@@ -288,6 +303,9 @@ class Connection:
             return settings.set_setting(session, statement)
         if isinstance(statement, ResetSetting):
             return settings.reset_setting(session, statement)
+        if isinstance(statement, CreateSecret | DropSecret):
+            run = secrets.create if isinstance(statement, CreateSecret) else secrets.drop
+            return run(session, statement, piece.text)  # type: ignore[arg-type]
         if type(statement) in handlers.TABLES:
             with python_objects.visible(session.con, piece.tokens):
                 return handlers.TABLES[type(statement)](session, statement)

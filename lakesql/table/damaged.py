@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
+from lakesql.storage_base import addresses
 from lakesql.table.state import TableState
 
-_PATH = re.compile(r"""(["'])(/.+?\.parquet)\1""")
+_PATH = re.compile(r"""(["'])((?:/|\w+://).+?\.parquet)\1""")
 _UNREADABLE = re.compile(
     r"magic bytes|too small|read file|read parquet|decompress|deserialize|corrupt|cannot open|encrypted|no files found",
     re.I,
@@ -37,8 +38,9 @@ def damage_named(state: TableState) -> Iterator[None]:
 
 def damage(error: Exception, states: Iterable[TableState]) -> FormatError | TableError | None:
     """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else."""
-    text = str(error).splitlines()[0] if str(error) else ""
-    named = _PATH.search(str(error))
+    told = addresses(str(error))
+    text = told.splitlines()[0] if told else ""
+    named = _PATH.search(told)
     if named and _UNREADABLE.search(text):
         path = named[2]
         return _unreadable(path, text) if _is_base_file(path) else None
