@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
+from lakesql.lock_object import LockObject
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.storage import Storage, open_storage
@@ -61,8 +62,12 @@ Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of 
 class Table:
     """A Hudi table at a path. Made by `open_table`, `create_table` and `Connection.table`."""
 
-    def __init__(self, storage: Storage, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, storage: Storage, config: Mapping[str, str] | None = None, lock: LockObject | None = None
+    ) -> None:
         self._storage = storage
+        if lock is not None:
+            storage.lock_object = lock
         self._con = duckdb.connect(":memory:", config=dict(config or {}))
         storage.attach(self._con)
         self.state  # noqa: B018  a path that is no table fails here, not at the first read
@@ -532,9 +537,14 @@ def _columns_of(rows: list[Any]) -> pa.Table:
         ) from error
 
 
-def open_table(path: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Table:
-    """The Hudi table at a path or file:// uri. TableError when there is none; Unsupported for versions not 6, 8 or 9."""
-    return Table(open_storage(path), config)
+def open_table(
+    path: str | os.PathLike[str], config: Mapping[str, str] | None = None, *, lock: LockObject | None = None
+) -> Table:
+    """The Hudi table at a path or uri. TableError when there is none; Unsupported for versions not 6, 8 or 9.
+
+    `lock`: called with (path of the table, seconds to wait), a context manager to hold while the table is changed.
+    """
+    return Table(open_storage(path), config, lock)
 
 
 def create_table(

@@ -405,8 +405,8 @@ class ObjectStorage(Storage):
         return ObjectFile(self, path)
 
     def opened_by_key(self, key: str) -> ObjectFile:
-        """For the bridge, which knows keys."""
-        return ObjectFile(self, self._path(key))
+        """For the bridge, which knows keys, and whose threads do not know for which statement they read."""
+        return ObjectFile(_ForLast(self), self._path(key))
 
     def tail(self, path: str) -> Tail:
         """The last bytes of a file, from what is kept when the object is the one that was listed."""
@@ -470,6 +470,21 @@ class ObjectStorage(Storage):
                 self._conditionally("create", f"{store_lock.FOLDER}/conditions", b"", "create")
             self._asked = True
         return self.conditional
+
+
+class _ForLast:
+    """The ranges of a storage, asked for in the name of the statement that used it last."""
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        self._storage = storage
+
+    def tail(self, path: str) -> Tail:
+        with self._storage._calls.for_last():
+            return self._storage.tail(path)
+
+    def range(self, path: str, start: int, length: int) -> bytes:
+        with self._storage._calls.for_last():
+            return self._storage.range(path, start, length)
 
 
 class _Upload:

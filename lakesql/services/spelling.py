@@ -11,7 +11,9 @@ from difflib import get_close_matches
 
 from lakesql.errors import SQLError
 from lakesql.services.maintenance import SETTINGS as OF_SERVICES
+from lakesql.store_calls import BUDGET
 from lakesql.write import names_of_settings as names
+from lakesql.write.locks import SETTINGS as OF_LOCKS
 from lakesql.write.settings import RETRIES
 from lakesql.write.settings import SETTINGS as OF_WRITES
 
@@ -27,10 +29,12 @@ KNOWN = frozenset(
         *OF_SERVICES,
         names.DUPLICATES,
         names.EVOLVE,
+        *OF_LOCKS,
+        BUDGET,
     )
     if k.startswith(("hoodie.", "lakesql."))
 )
-OURS = (names.DUPLICATES, RETRIES, names.EVOLVE, *(name for name in OF_SERVICES if name.startswith("lakesql.")))
+OURS = (names.DUPLICATES, RETRIES, names.EVOLVE, BUDGET, *(name for name in OF_SERVICES if name.startswith("lakesql.")))
 
 _NEAR = (
     0.93  # no key of Hudi 1.2 that is not known here is this similar to a known one; a slip of one or two letters is
