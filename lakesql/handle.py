@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
+from lakesql import store_settings
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
 from lakesql.lock_object import LockObject
 from lakesql.services.adaptive_reads import note_read
@@ -68,7 +69,8 @@ class Table:
         self._storage = storage
         if lock is not None:
             storage.lock_object = lock
-        self._con = duckdb.connect(":memory:", config=dict(config or {}))
+        own: dict[str, Any] = {k: v for k, v in (config or {}).items() if not k.startswith(store_settings.PREFIX)}
+        self._con = duckdb.connect(":memory:", config=own)
         storage.attach(self._con)
         self.state  # noqa: B018  a path that is no table fails here, not at the first read
 
@@ -537,14 +539,21 @@ def _columns_of(rows: list[Any]) -> pa.Table:
         ) from error
 
 
+def _opened(path: str | os.PathLike[str], config: Mapping[str, str] | None) -> Storage:
+    own = {k: v for k, v in (config or {}).items() if k.startswith(store_settings.PREFIX)}
+    with store_settings.chosen(store_settings.Stores(own)):
+        return open_storage(path)
+
+
 def open_table(
     path: str | os.PathLike[str], config: Mapping[str, str] | None = None, *, lock: LockObject | None = None
 ) -> Table:
-    """The Hudi table at a path or uri. TableError when there is none; Unsupported for versions not 6, 8 or 9.
+    """The Hudi table at a path or the address of an object store; `config`: settings of DuckDB, and `lakesql.store.*`.
 
     `lock`: called with (path of the table, seconds to wait), a context manager to hold while the table is changed.
+    TableError when there is none; Unsupported for versions not 6, 8 or 9.
     """
-    return Table(open_storage(path), config, lock)
+    return Table(_opened(path, config), config, lock)
 
 
 def create_table(
@@ -565,7 +574,7 @@ def create_table(
     Raises TableError when a table is there already or a named column does not exist, Unsupported for what lakesql
     cannot write.
     """
-    storage = open_storage(path)
+    storage = _opened(path, config)
     create(
         storage,
         schema,

@@ -10,6 +10,7 @@ Not here: what a request does when it fails (`store_calls`), the lock (`store_lo
 import functools
 import itertools
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,8 @@ from lakesql.errors import TableError, Unsupported
 from lakesql.lock_object import current, entered
 from lakesql.object_file import TAIL_BYTES, WHOLE_BYTES, ObjectFile, ObjectSink, Tail, Tails
 from lakesql.storage_base import TABLE_LOCK, FileInfo, Sink, Storage, checked, hidden_from_listings
-from lakesql.store_calls import MARK, Calls, is_unknown_to_store
+from lakesql.store_calls import MARK, Calls, in_context, is_unknown_to_store
+from lakesql.store_settings import Access, access
 
 if TYPE_CHECKING:
     import duckdb
@@ -112,25 +114,28 @@ _buckets_guard = threading.Lock()
 def opened(address: str) -> "ObjectStorage":
     """The storage for an address of an object store."""
     place = place_of(address)
+    found = access(place.scheme, place.bucket, place.uri, place.account)
+    name = f"{place.root}#{found.identity}"
     with _buckets_guard:
-        bucket = _buckets.get(place.root)
+        bucket = _buckets.get(name)
         if bucket is None:
-            client = _client(place, NO_RETRIES)
-            parts = client if place.scheme == "memory" else _client(place)
-            bucket = _buckets[place.root] = Bucket(place.root, client, parts)
+            client = _client(place, found, NO_RETRIES)
+            parts = client if place.scheme == "memory" else _client(place, found)
+            bucket = _buckets[name] = Bucket(name, client, parts)
     return ObjectStorage(place, bucket)
 
 
-def _client(place: Place, retry: Any = None) -> Any:
+def _client(place: Place, found: Access, retry: Any = None) -> Any:
     if place.scheme == "memory":
         return MemoryStore()
-    if place.scheme == "s3":
-        return S3Store(place.bucket, client_options={"allow_http": True}, retry_config=retry)
-    if place.scheme == "gs":
-        return GCSStore(place.bucket, retry_config=retry)
-    return AzureStore(
-        place.bucket, config={"account_name": place.account} if place.account else None, retry_config=retry
-    )
+    kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+    given: dict[str, Any] = {"config": dict(found.config) or None, "client_options": dict(found.options) or None}
+    if found.provider is not None:
+        given["credential_provider"] = found.provider
+    try:
+        return kinds[place.scheme](place.bucket, retry_config=retry, **given)
+    except (exceptions.BaseError, ValueError) as error:
+        raise TableError(f"{place.root}: no client can be made for it: {_first_line(error)}") from None
 
 
 class ObjectStorage(Storage):
@@ -315,7 +320,7 @@ class ObjectStorage(Storage):
     def together(self, *calls: Callable[[], T]) -> Sequence[T]:
         if len(calls) < 2 or threading.current_thread().name.startswith(_POOL):
             return [call() for call in calls]
-        return list(_pool().map(lambda call: call(), calls))
+        return list(_pool().map(in_context(lambda call: call()), calls))
 
     # ------------------------------------------------------------ writing
 
@@ -540,21 +545,37 @@ def _told(where: str, kind: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise FileNotFoundError(f"No such file: {where}") from None
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
         raise TableError(
             f"{where}: cannot be {doing}: the store refuses it. Check the credentials and what they may do, then try "
             "again."
-        ) from error
+        ) from None
     except exceptions.BaseError as error:
         text = _first_line(error)
         if kind == "get" and ("416" in text or "Wanted range starting at" in text):
             raise _BehindTheEndError from None
-        raise TableError(f"{where}: cannot be {doing}: {text}") from error
+        # The client's own error tells whole addresses, which may be signed.
+        raise TableError(f"{where}: cannot be {doing}: {text}") from None
+
+
+_ADVICE = {
+    "NoSuchBucket": "There is no such bucket. Correct the address, or create the bucket.",
+    "InvalidAccessKeyId": "The store does not know the access key. Correct the credentials.",
+    "SignatureDoesNotMatch": "The secret key does not fit the access key. Correct the credentials.",
+    "ExpiredToken": "The credentials have expired. Renew them.",
+    "AuthorizationHeaderMalformed": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
+    "PermanentRedirect": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
+}
+"""What the codes of S3 mean to a person."""
 
 
 def _first_line(error: Exception) -> str:
     """What a client says, without the notes for its makers and without the query of an address, which may be signed."""
-    line = str(error).split("\n", 1)[0]
+    told, _, _ = str(error).partition("\n\nDebug source:")
+    code = re.search(r"<Code>(\w+)</Code>", told)
+    if code is not None and code[1] in _ADVICE:
+        return _ADVICE[code[1]]
+    line = told.split("\n", 1)[0] + (f" {code[1]}" if code is not None else "")
     return " ".join(word.partition("?")[0] if "://" in word else word for word in line.split(" "))
 
 

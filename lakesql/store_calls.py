@@ -85,6 +85,7 @@ class Meter:
     requests: Counter[str] = field(default_factory=Counter)
     bytes_read: int = 0
     bytes_written: int = 0
+    refused: OverBudget | None = None
     _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def take(self, kind: str, where: str) -> None:
@@ -92,7 +93,8 @@ class Meter:
         with self._guard:
             made = self.requests.total()
             if self.budget is not None and made >= self.budget and not _taking_back.get():
-                raise OverBudget(_over_text(kind, where, self.budget, self.requests))
+                self.refused = OverBudget(_over_text(kind, where, self.budget, self.requests))
+                raise self.refused
             self.requests[KIND.get(kind, kind)] += 1
 
     def told(self) -> Requests:
@@ -165,6 +167,11 @@ def before_again(check: Callable[[], None]) -> Iterator[None]:
 def current() -> Meter | None:
     """The meter of the statement that this thread runs."""
     return _meter.get()
+
+
+def refusal(meter: Meter | None) -> OverBudget | None:
+    """The error that a statement got when it went over its budget: DuckDB, and libraries, tell it as one of theirs."""
+    return meter.refused if meter is not None else None
 
 
 def committed() -> None:

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from lakesql.errors import SQLError
 from lakesql.services.maintenance import SETTINGS as OF_SERVICES
 from lakesql.store_calls import BUDGET
+from lakesql.store_settings import SETTINGS as OF_STORES
 from lakesql.write import names_of_settings as names
 from lakesql.write.locks import SETTINGS as OF_LOCKS
 from lakesql.write.settings import RETRIES
@@ -34,7 +35,14 @@ KNOWN = frozenset(
     )
     if k.startswith(("hoodie.", "lakesql."))
 )
-OURS = (names.DUPLICATES, RETRIES, names.EVOLVE, BUDGET, *(name for name in OF_SERVICES if name.startswith("lakesql.")))
+OURS = (
+    names.DUPLICATES,
+    RETRIES,
+    names.EVOLVE,
+    BUDGET,
+    *OF_STORES,
+    *(name for name in OF_SERVICES if name.startswith("lakesql.")),
+)
 
 _NEAR = (
     0.93  # no key of Hudi 1.2 that is not known here is this similar to a known one; a slip of one or two letters is

@@ -25,6 +25,7 @@ import pyarrow as pa
 from duckdb import BinderException, CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
+from lakesql import store_settings
 from lakesql.errors import LakeError, SQLError, StaleReadWarning
 from lakesql.lock_object import LockObject, supplied
 from lakesql.sql import functions, python_objects, views
@@ -33,6 +34,8 @@ from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
 from lakesql.sql.nodes import (
     Call,
+    CreateSecret,
+    DropSecret,
     Explain,
     ExplainIngest,
     Name,
@@ -48,7 +51,7 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
-from lakesql.store_calls import Meter, Requests, budget_of, current, metered
+from lakesql.store_calls import Meter, Requests, budget_of, current, metered, refusal
 from lakesql.table import outcomes
 from lakesql.table.clock import Clock, system_clock
 from lakesql.table.damaged import damage
@@ -85,32 +88,30 @@ def connect(
     writers that lock it with a service and for stores without conditional puts. With `read_only` neither the database file nor a
     Hudi table can be changed. `clock` gives epoch milliseconds, from which instants are made.
     """
-    options = {k: v for k, v in (config or {}).items() if not k.startswith(("hoodie.", "lakesql."))}
-    ours = {k: str(v) for k, v in (config or {}).items() if k not in options}
+    options = dict(config or {})
+    settings = {key: str(options.pop(key)) for key in list(options) if key.startswith(("lakesql.", "hoodie."))}
     in_memory = database == ":memory:"
     with interrupts():
         con = duckdb.connect(database, read_only=read_only and not in_memory, config=options)
         try:
             name = con.execute("SELECT current_database()").fetchall()[0][0]
-            instance, folder = instance_of(con), open_storage(warehouse).uri
+            instance = instance_of(con)
+            instance.stores.settings.update({k: v for k, v in settings.items() if k.startswith(store_settings.PREFIX)})
+            folder = open_storage(warehouse).uri
             if folder not in instance.homes:
                 instance.homes.append(folder)
             home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
             session = Session(con, instance, folder, read_only, name, in_memory, home, clock, lock=lock)
-            _set_all(session, ours)
-            views.add_warehouse(session)
+            for key, value in settings.items():
+                from lakesql.sql.settings import set_setting
+
+                set_setting(session, SetSetting(key, value))
+            with store_settings.chosen(instance.stores):
+                views.add_warehouse(session)
         except BaseException:
             con.close()
             raise
         return Connection(session, {k: str(v) for k, v in options.items() if k in _HANDLE_CONFIG})
-
-
-def _set_all(session: Session, given: Mapping[str, str]) -> None:
-    if given:
-        from lakesql.sql import settings
-
-        for key, value in given.items():
-            settings.set_setting(session, SetSetting(key, value))
 
 
 class Connection:
@@ -190,6 +191,7 @@ class Connection:
                 supplied(self._session.lock),
                 metered(Meter()),
                 outcomes.chosen(self._session.settings.get(outcomes.DISK_CACHE)),
+                store_settings.chosen(self._session.instance.stores),
             ):
                 answer = self._run(text, params, method)
         except KeyboardInterrupt:
@@ -321,7 +323,7 @@ class Connection:
 
     def _ours(self, statement: Statement, piece: Piece, params: Parameters) -> str | pa.Table:
         """Run a statement of ours; its result, or the query that shows it."""
-        from lakesql.sql import calls, handlers, settings
+        from lakesql.sql import calls, handlers, secrets, settings
 
         session = self._session
         session.drain()
@@ -329,6 +331,9 @@ class Connection:
             return settings.set_setting(session, statement)
         if isinstance(statement, ResetSetting):
             return settings.reset_setting(session, statement)
+        if isinstance(statement, CreateSecret | DropSecret):
+            run = secrets.create if isinstance(statement, CreateSecret) else secrets.drop
+            return run(session, statement, piece.text)  # type: ignore[arg-type]
         if type(statement) in handlers.TABLES:
             with python_objects.visible(session.con, piece.tokens):
                 return handlers.TABLES[type(statement)](session, statement)
@@ -357,17 +362,17 @@ class Connection:
 
     def fetchone(self) -> Any:
         """The next row of the last `execute`, None at the end."""
-        with _damage_named():
+        with _damage_named(self._session.last_requests):
             return self.duckdb.fetchone()
 
     def fetchmany(self, size: int = 1) -> list[Any]:
         """The next rows of the last `execute`."""
-        with _damage_named():
+        with _damage_named(self._session.last_requests):
             return self.duckdb.fetchmany(size)
 
     def fetchall(self) -> list[Any]:
         """The remaining rows of the last `execute`."""
-        with _damage_named():
+        with _damage_named(self._session.last_requests):
             return self.duckdb.fetchall()
 
     @property
@@ -572,12 +577,13 @@ def _named(pieces: Sequence[Piece]) -> set[str]:
 
 
 @contextmanager
-def _damage_named() -> Iterator[None]:
-    """Within, DuckDB's error about a base file that cannot be read is ours."""
+def _damage_named(meter: Meter | None) -> Iterator[None]:
+    """Within, DuckDB's error about a base file that cannot be read, or a request too many, is ours."""
     try:
-        yield
+        with metered(meter or Meter()):
+            yield
     except DuckDBError as error:
-        if found := damage(error, ()):
+        if found := refusal(meter) or damage(error, ()):
             raise found from error
         raise
 

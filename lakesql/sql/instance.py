@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 import pyarrow as pa
 
+from lakesql import store_settings
 from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.storage import Storage, open_storage
 from lakesql.table import live
@@ -65,6 +66,8 @@ class Instance:
         self.last_error: LakeError | None = None
         self._planners = planners
         self._con = weakref.ref(con)
+        self.stores = store_settings.Stores()
+        """Settings and secrets of object stores, of all connections here."""
         self.homes: list[str] = []
         """Folders of tables of the connections here; a table that does not exist yet would be made in one."""
         self._names: dict[str, tuple[str, str]] = {}  # lower case -> (name as given, path)
@@ -139,7 +142,8 @@ class Instance:
         with self._lock:
             known = self._storages.get(path)
             if known is None:
-                known = self._storages[path] = open_storage(path)
+                with store_settings.chosen(self.stores):
+                    known = self._storages[path] = open_storage(path)
                 if known.remote:
                     self._remote = known
                     with self.cursor():
@@ -206,7 +210,8 @@ class Instance:
         if function is None:
             return self.id
         try:
-            return self._query(function, table, tuple(arguments), transaction)
+            with store_settings.chosen(self.stores):
+                return self._query(function, table, tuple(arguments), transaction)
         except LakeError as error:
             self.last_error = error
             return f"FROM query(error({literal(str(error))}))"

@@ -153,7 +153,7 @@ def error_at(message: str, text: str, position: int) -> SQLError:
 def may_hold_secrets(text: str) -> bool:
     """Whether a script has, or is almost, a statement whose options are those of a Kafka client."""
     upper = text.upper()
-    return "INGEST" in upper or "KAFKA" in upper
+    return "INGEST" in upper or "KAFKA" in upper or "SECRET" in upper
 
 
 def secret_spans(words: Sequence[Token]) -> list[tuple[int, int]]:
@@ -162,6 +162,10 @@ def secret_spans(words: Sequence[Token]) -> list[tuple[int, int]]:
     for place, token in enumerate(words):
         if token.kind != "op" and not may_be_shown(key := _key_that_ends(words, place)):
             found += [token] if token.kind == "open" else _values_behind(words, place, is_secret(key))
+    for place, token in enumerate(words):
+        if token.word == "SECRET" and any(t.word == "CREATE" for t in words[max(0, place - 4) : place]):
+            ends = next((n for n in range(place, len(words)) if words[n].text == ";"), len(words))
+            found += [t for t in words[place:ends] if t.kind in ("string", "open", "quoted")]
     hidden = {t.text for t in found if t.kind != "op"}
     return [(t.start, t.end) for t in words if t.text in hidden]
 

@@ -6,7 +6,7 @@ outermost first.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Name = tuple[str, ...]
 
@@ -174,6 +174,26 @@ class ShowColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateSecret:
+    """CREATE SECRET of an object store."""
+
+    name: str
+    kind: str
+    values: Mapping[str, tuple[str, ...]] = field(repr=False)
+    replace: bool
+    if_absent: bool
+    persistent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropSecret:
+    """DROP SECRET [IF EXISTS] name."""
+
+    name: str
+    if_there: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetSetting:
     """SET hoodie.x = y; without a value it shows the setting."""
 
@@ -330,6 +350,8 @@ Statement = (
     | CreateTable
     | DropTable
     | Show
+    | CreateSecret
+    | DropSecret
     | SetSetting
     | ResetSetting
     | Explain

@@ -13,6 +13,7 @@ from lakesql.services.spelling import require_spelt
 from lakesql.sql.nodes import CreateTable
 from lakesql.sql.session import TABLE_PREFIXES
 from lakesql.store_calls import budget_of
+from lakesql.store_settings import SETTINGS as OF_STORES
 from lakesql.write.names_of_settings import ABSENT, CHOICES, SYNONYMS
 from lakesql.write.settings import parse_settings
 from lakesql.write.table_options import Options, new_table_options
@@ -25,6 +26,11 @@ def check_value(key: str, value: str) -> None:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(choices)}.")
     parse_settings({key: value})
     budget_of({key: value})
+    if parse := OF_STORES.get(key):
+        try:
+            parse(value)
+        except ValueError as error:  # the value may be an address with a key in it
+            raise TableError(f"setting {key}: {error}. Correct the value or RESET {key}.") from None
     if parse := OF_SERVICES.get(key):
         try:
             parse(value.strip())

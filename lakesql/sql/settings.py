@@ -1,5 +1,6 @@
 """SET and RESET of hoodie.x and lakesql.x: a slip of the pen, or a value that a setting cannot have, is refused at once."""
 
+from lakesql import store_settings
 from lakesql.errors import SQLError, Unsupported
 from lakesql.services import freshness
 from lakesql.services.spelling import require_known
@@ -32,6 +33,9 @@ def set_setting(session: Session, statement: SetSetting) -> str:
     if key == DUPLICATES and value.lower() not in POLICIES:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(POLICIES)}.")
     check_value(key, value)
+    if key.startswith(store_settings.PREFIX):
+        session.instance.stores.settings[key] = value
+        session.instance.forget()
     session.settings[key] = value
     _tell_table_functions(session, key)
     return pairs_sql([(key, value)])
@@ -42,6 +46,8 @@ def reset_setting(session: Session, statement: ResetSetting) -> str:
     gone = list(session.settings) if statement.key is None else [statement.key]
     for key in gone:
         session.settings.pop(key, None)
+        if session.instance.stores.settings.pop(key, None) is not None:
+            session.instance.forget()
         _tell_table_functions(session, key)
     return pairs_sql([(key, None) for key in gone])
 

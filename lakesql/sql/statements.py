@@ -65,6 +65,11 @@ def parse(text: str, piece: Piece, is_hudi: IsHudi) -> Statement:
 def _parse(cursor: Cursor, is_hudi: IsHudi) -> Statement | None:
     if (ingestion := parse_ingest.statement(cursor)) is not None:
         return ingestion
+    if cursor.peek().word in ("CREATE", "DROP") and "SECRET" in (cursor.peek(n).word for n in range(1, 5)):
+        from lakesql.sql import secrets
+
+        if (secret := secrets.statement(cursor)) is not None:
+            return secret
     ctes = _ctes(cursor)
     first = cursor.peek().word
     if first in _WITH_CTES:
