@@ -12,7 +12,11 @@ from dataclasses import dataclass
 import pytest
 
 import lakesql
+from lakesql import store_calls
 from lakesql.errors import CommitUnknown, LakeError
+from lakesql.store_calls import Retry
+from lakesql.store_settings import Stores, chosen
+from lakesql.write import commit
 from tests.s3 import servers
 from tests.s3.proxy import HOW, Fault, Proxy
 from tests.samples import Kind, Row, create, rows, tuples
@@ -37,7 +41,7 @@ class Verb:
 def sql(statement: str) -> Callable[[lakesql.Table], object]:
     def run(table: lakesql.Table) -> object:
         warehouse, _, name = table.path.rpartition("/")
-        with lakesql.connect(warehouse=warehouse) as con:
+        with lakesql.connect(warehouse=warehouse, config=TIMEOUT) as con:
             return con.execute(statement.format(name)).fetchall()
 
     return run
@@ -73,10 +77,16 @@ CASES = [
 ]
 
 
+TIMEOUT = {"lakesql.store.timeout": "1"}
+
+
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    yield
-    del monkeypatch
+    """Requests are tried four times, with short pauses, and answers are waited for a second."""
+    monkeypatch.setattr(store_calls, "Retry", lambda: Retry(4, 4, 0.01, 0.05, 10.0))
+    monkeypatch.setattr(commit, "_LATE_S", (0.05,))
+    with chosen(Stores(dict(TIMEOUT))):
+        yield
 
 
 def template(url: str, kind: str) -> str:
