@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakesql import store_settings
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
+from lakesql.lock_object import LockObject
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.storage import Storage, open_storage
@@ -28,7 +29,7 @@ from lakesql.table.clock import system_clock
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
-from lakesql.table.listing import look
+from lakesql.table.listing import known_state, look
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
@@ -62,8 +63,12 @@ Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of 
 class Table:
     """A Hudi table at a path. Made by `open_table`, `create_table` and `Connection.table`."""
 
-    def __init__(self, storage: Storage, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, storage: Storage, config: Mapping[str, str] | None = None, lock: LockObject | None = None
+    ) -> None:
         self._storage = storage
+        if lock is not None:
+            storage.lock_object = lock
         own: dict[str, Any] = {k: v for k, v in (config or {}).items() if not k.startswith(store_settings.PREFIX)}
         self._con = duckdb.connect(":memory:", config=own)
         storage.attach(self._con)
@@ -250,7 +255,9 @@ class Table:
         require_all_known(settings)
         limits = parse_settings(settings)
         with live.kept():
-            result = with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
+            result = with_attempts(
+                *retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries), lambda: settings)
+            )
         return self._maintained(result, settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
@@ -258,7 +265,7 @@ class Table:
 
         require_all_known(settings)
         cur = self._con.cursor()
-        now = self.state
+        now = known_state(self._storage) or self.state  # the write looks again, under the table's lock
         with registered(cur, data) as name:
             if operation != "delete":
                 _require_every_column(now, cur.sql(f"SELECT * FROM {name}").columns, settings)
@@ -405,7 +412,7 @@ class Table:
         from lakesql.services.spelling import require_all_known
 
         require_all_known(settings)
-        return {**self.state.config.properties, **settings}
+        return {**(known_state(self._storage) or self.state).config.properties, **settings}
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""
@@ -538,12 +545,15 @@ def _opened(path: str | os.PathLike[str], config: Mapping[str, str] | None) -> S
         return open_storage(path)
 
 
-def open_table(path: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Table:
+def open_table(
+    path: str | os.PathLike[str], config: Mapping[str, str] | None = None, *, lock: LockObject | None = None
+) -> Table:
     """The Hudi table at a path or the address of an object store; `config`: settings of DuckDB, and `lakesql.store.*`.
 
+    `lock`: called with (path of the table, seconds to wait), a context manager to hold while the table is changed.
     TableError when there is none; Unsupported for versions not 6, 8 or 9.
     """
-    return Table(_opened(path, config), config)
+    return Table(_opened(path, config), config, lock)
 
 
 def create_table(

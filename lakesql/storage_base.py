@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesql.errors import TableError
+from lakesql.lock_object import LockObject
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOCK_FOLDER = ".hoodie/.locks"
+TABLE_LOCK = "lakesql"
+"""The name of a table's lock."""
 SCHEME = "lakesql"
 """Of the paths of objects in DuckDB: `lakesql://NUMBER-s3/bucket/key`."""
 TEMPORARY = ".lakesql-tmp-"
@@ -66,8 +69,14 @@ class Storage(ABC):
     """Whether each request goes over a network, and DuckDB opens files after `attach` only."""
     bytes_read = bytes_written = 0
     """Counted by object stores."""
+    conditional = True
+    """Whether `put_if_absent` and `put_if_match` let one writer win; False on a store that said it knows no conditions."""
+    lock_object: LockObject | None = None
+    """The lock that the person supplies for this root (`write.locks`)."""
     looked: object = None
     """What `table.listing` has seen here: it goes when the storage goes."""
+    configured: Any = None
+    """The properties that `table.sight` has read here, with their tag."""
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -100,6 +109,11 @@ class Storage(ABC):
     def delete(self, path: str) -> None:
         """Remove a file and its checksum side file; a missing one is fine."""
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, in as few requests as there can be; missing ones are fine."""
+        for path in paths:
+            self.delete(path)
+
     @abstractmethod
     def delete_tree(self, folder: str) -> None:
         """Remove a folder with everything below it; a missing one is fine."""
@@ -115,6 +129,11 @@ class Storage(ABC):
     @abstractmethod
     def put_if_match(self, path: str, data: bytes, tag: str) -> str | None:
         """Replace a file whose content still has this tag; the new tag, or None (and nothing changed) when it has not."""
+
+    def tag_of_written(self, path: str) -> str | None:
+        """The tag that the answer to our put gave for a file; None where answers have none."""
+        del path
+        return None
 
     @abstractmethod
     def data_path(self, path: str) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
 from lakesql.storage_base import addresses
+from lakesql.store_calls import current, refusal
 
 if TYPE_CHECKING:
     from lakesql.table.state import TableState
@@ -38,8 +39,13 @@ def damage_named(state: "TableState") -> Iterator[None]:
         raise found from error
 
 
-def damage(error: Exception, states: Iterable["TableState"]) -> FormatError | TableError | None:
-    """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else."""
+def damage(error: Exception, states: Iterable["TableState"]) -> LakeError | None:
+    """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else.
+
+    That a statement may make no more requests says that nothing is wrong with the file.
+    """
+    if over := refusal(current()):
+        return over
     told = addresses(str(error))
     text = told.splitlines()[0] if told else ""
     named = _PATH.search(told)

@@ -17,9 +17,11 @@ import functools
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -28,6 +30,9 @@ from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.format.timeline import WRITE_ACTIONS
+from lakesql.storage_base import TABLE_LOCK as LOCK
+from lakesql.storage_base import Storage
+from lakesql.store_calls import spent
 from lakesql.table import deltas, read
 from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.damaged import damage_named
@@ -50,7 +55,7 @@ from lakesql.write.plan import APPEND, CREATE, REWRITE, Target
 from lakesql.write.preview import PlannedFile, planned_files
 from lakesql.write.resolve import give_back
 from lakesql.write.result import WriteResult
-from lakesql.write.retry import LOCK, locked, retried, with_attempts
+from lakesql.write.retry import locked, retried, with_attempts
 from lakesql.write.route import ClusteringInTheWay, Layout, refuse_pending, route_rows
 from lakesql.write.settings import WriteConfig, parse_settings
 from lakesql.write.sizing import file_sizes
@@ -154,7 +159,7 @@ def write(
         except ClusteringInTheWay as standing:
             if not config.clusterings_yield or not left:
                 raise
-            gone += _without_clusterings(state, standing, config, clock)
+            gone += _without_clusterings(state, standing, config, settings or {}, clock)
         else:
             break
     notes = [f"Rolled back the pending clustering {t}, which covered file groups of this write." for t in gone]
@@ -162,10 +167,10 @@ def write(
 
 
 def _without_clusterings(
-    state: TableState, standing: ClusteringInTheWay, config: WriteConfig, clock: Clock
+    state: TableState, standing: ClusteringInTheWay, config: WriteConfig, settings: Mapping[str, str], clock: Clock
 ) -> list[str]:
     """Roll back the pending clusterings that a write cannot pass; their instants."""
-    with locked(state.storage, config.lock_wait_ms / 1000):
+    with locked(state.storage, settings, state.config.properties):
         now = load(state.storage)
         return clear_away(now, standing.groups, clock, timeline_zone(now, config.timezone))
 
@@ -190,7 +195,7 @@ def _write_once(
     rows: pa.Table | None,
 ) -> WriteResult:
     """One attempt of `write`."""
-    started, requests = time.perf_counter(), state.storage.requests.total()
+    started, before = time.perf_counter(), Traffic.of(state.storage)
     verb, config = verb_of(operation), parse_settings({**of_table(state), **settings})
     require_writable(state)
     index = index_of(state, config)
@@ -200,7 +205,7 @@ def _write_once(
         with interrupts(), own_settings(con, rows_sql) as given:
             rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
             batch = materialise(con, state, given, rules, settings, rows if given == rows_sql else None)
-            with locked(state.storage, config.lock_wait_ms / 1000):
+            with locked(state.storage, settings, state.config.properties):
                 now, zone, notes = _fresh(state, config, clock)
                 extra = {**extra, **((guard and guard(now)) or {})}
                 named = frozenset(partitions)
@@ -233,9 +238,33 @@ def _write_once(
         result,
         operation=operation,
         duration_s=time.perf_counter() - started,
-        requests=state.storage.requests.total() - requests,
+        **before.until_now(),
         notes=tuple(notes),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a storage has counted at some time."""
+
+    storage: Storage
+    requests: Counter[str]
+    received: int
+    sent: int
+
+    @staticmethod
+    def of(storage: Storage) -> "Traffic":
+        return Traffic(storage, Counter(storage.requests), storage.bytes_read, storage.bytes_written)
+
+    def until_now(self) -> dict[str, Any]:
+        """The fields of a WriteResult that say what went on since."""
+        by_kind = spent(self.requests, self.storage.requests)
+        return {
+            "requests": sum(by_kind.values()),
+            "requests_by_kind": by_kind,
+            "bytes_received": self.storage.bytes_read - self.received,
+            "bytes_sent": self.storage.bytes_written - self.sent,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +299,11 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
     if not now.schema.equals(state.schema):
         raise CommitConflict(
             f"{state.path}: the table's schema changed while the rows were prepared. Nothing was committed. Run the "
+            "statement again."
+        )
+    if state.storage.remote and now.config != state.config:
+        raise CommitConflict(
+            f"{state.path}: the table's properties changed while the rows were prepared. Nothing was committed. Run the "
             "statement again."
         )
     zone = timeline_zone(now, settings.timezone)

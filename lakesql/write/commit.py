@@ -6,22 +6,28 @@ the commit visible, nothing is needed after it. CommitUnknown is raised only whe
 cannot be asked what became of it; every other failure removes what was written and leaves the table as it was.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 
-from lakesql.errors import CommitConflict, CommitUnknown, LakeError
-from lakesql.format.metadata import CommitMetadata, WriteStat, encode_commit, encode_record
+from lakesql import store_calls, store_lock
+from lakesql.errors import CommitConflict, CommitUnknown, LakeError, OverBudget, Unsupported
+from lakesql.format.metadata import CommitMetadata, TableConfig, WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Timeline, instant_file_name
+from lakesql.storage_base import FileInfo
 from lakesql.table.clock import Clock, draw
+from lakesql.table.listing import note_commit
 from lakesql.table.partition_values import to_tell
+from lakesql.table.sight import sight
 from lakesql.table.state import TableState, read_config
 from lakesql.write import metadata_table
 from lakesql.write.carried import handed_on
 from lakesql.write.transaction import Transaction, beat, heartbeat_path, marked_files, temporary_folder
 
 _DRAWS_MAX = 10
+_LATE_S = (0.5, 1.0, 2.0)
 
 
 def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tzinfo) -> Transaction:
@@ -29,7 +35,7 @@ def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tz
     newest = state.timeline.newest_time
     for _ in range(_DRAWS_MAX):
         instant = draw(clock, newest, zone, state.path)
-        txn = Transaction(state.storage, state.config, instant, action, operation)
+        txn = Transaction(state.storage, state.config, instant, action, operation, alone=True)
         try:
             beat(txn)
             requested = b"" if action != "replacecommit" else encode_record("HoodieRequestedReplaceMetadata", {})
@@ -111,8 +117,7 @@ def complete(
     CommitConflict when somebody interfered, CommitUnknown when the outcome cannot be told. After anything but a
     CommitUnknown and a success the caller must `abort`.
     """
-    files, _ = txn.storage.list(txn.config.timeline_folder)
-    named = {f.path.rsplit("/", 1)[-1]: f for f in files}
+    config, named = _seen(txn)
     now = Timeline.from_file_names(named, txn.config.layout, {n: f.modified_ms for n, f in named.items()})
     if _file(txn, INFLIGHT).rsplit("/", 1)[-1] not in named:
         raise CommitConflict(
@@ -120,7 +125,7 @@ def complete(
             "committed. Write again; let other writers use optimistic concurrency control if they run at the same "
             "time."
         )
-    if metadata_table.listed(read_config(txn.storage)):
+    if metadata_table.listed(config):
         raise CommitConflict(
             f"{txn.where}: another writer built a metadata table while {txn.action} {txn.instant} ran; it would not "
             "know our files. Nothing was committed. Write again."
@@ -130,8 +135,18 @@ def complete(
     if txn.config.layout != 1:
         completed = draw(clock, max(now.newest_time, txn.instant), zone, txn.where)
     body = encode_commit(metadata, version=txn.config.version, replace=txn.action == "replacecommit")
-    publish(txn, _file(txn, COMPLETED, completed), body)
+    path = _file(txn, COMPLETED, completed)
+    publish(txn, path, body)
+    note_commit(state, named, path, body)
     return completed or txn.instant
+
+
+def _seen(txn: Transaction) -> tuple[TableConfig, Mapping[str, FileInfo]]:
+    """The properties and the timeline files by name, as they are now."""
+    if txn.storage.remote and (seen := sight(txn.storage, data=False)) is not None:
+        return seen.config, seen.timeline
+    files, _ = txn.storage.list(txn.config.timeline_folder)
+    return read_config(txn.storage), {f.path.rsplit("/", 1)[-1]: f for f in files}
 
 
 def refuse_overlap(
@@ -168,15 +183,29 @@ def refuse_overlap(
 
 
 def publish(txn: Transaction, path: str, body: bytes) -> None:
-    """The one put that counts, and what to think when it fails."""
+    """The one put that counts, and what to think when it fails.
+
+    CommitConflict when a lock of a store that is held for it is lost, before the put or while it is tried again.
+    """
+    store_lock.require(txn.where)
     cause: Exception | None = None
     try:
-        if txn.storage.put_if_absent(path, body):
-            return
+        with store_calls.before_again(lambda: store_lock.require(txn.where)):
+            done = txn.storage.put_if_absent(path, body)
+    except (OverBudget, Unsupported):
+        raise  # before the request was made, or a refusal of all of them
     except Exception as error:
-        cause = error
+        cause, done = error, False
+    if not done:
+        with store_calls.beyond_budget():
+            _settle(txn, path, body, cause)
+    store_calls.committed()
+
+
+def _settle(txn: Transaction, path: str, body: bytes, cause: Exception | None) -> None:
+    """Look what became of the put that completes: nothing to say when it was ours."""
     try:
-        found = txn.storage.read(path)
+        found = _found_late(txn, path, waiting=cause is not None and txn.storage.remote)
     except FileNotFoundError:
         raise CommitConflict(
             f"{txn.where}: storage refused to complete {txn.action} {txn.instant} ({cause}). Nothing was committed. "
@@ -194,11 +223,24 @@ def publish(txn: Transaction, path: str, body: bytes) -> None:
         )
 
 
+def _found_late(txn: Transaction, path: str, waiting: bool) -> bytes:
+    """The file at `path`; a request whose answer was lost over a network may arrive a little later than a look."""
+    for pause_s in _LATE_S if waiting else ():
+        with suppress(FileNotFoundError):
+            return txn.storage.read(path)
+        time.sleep(pause_s)
+    return txn.storage.read(path)
+
+
 def finish(txn: Transaction) -> str | None:
     """Remove the traces of a completed instant; a sentence when that failed, which changes nothing for the commit."""
     try:
-        txn.storage.delete_tree(temporary_folder(txn.instant))
-        txn.storage.delete(heartbeat_path(txn.instant))
+        with store_calls.beyond_budget():
+            if txn.alone and txn.storage.remote:  # no folder is there to be removed, and the markers' names are known
+                txn.storage.delete_all([*txn.markers, heartbeat_path(txn.instant)])
+            else:
+                txn.storage.delete_tree(temporary_folder(txn.instant))
+                txn.storage.delete(heartbeat_path(txn.instant))
     except Exception as error:  # the commit is complete: whatever goes wrong from here on is no failed write
         return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
     return None
@@ -210,7 +252,7 @@ def abort(txn: Transaction) -> None:
     Data files go first. When one cannot be removed, the pending instant stays, and the next writer rolls it back. An
     instant that did complete is left alone, but for its traces: an interrupt may come right after its put.
     """
-    with suppress(OSError, LakeError):
+    with suppress(OSError, LakeError), store_calls.beyond_budget():
         if _completed(txn):
             finish(txn)
             return
