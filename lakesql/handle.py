@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
+from lakesql.handle_plans import PlannedWrites
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.storage import Storage, open_storage
@@ -31,6 +32,7 @@ from lakesql.table.listing import look
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
+from lakesql.table.state import TableState
 from lakesql.write import WriteResult, create, retried, with_attempts, write
 from lakesql.write.names_of_settings import RECONCILE
 from lakesql.write.settings import parse_settings
@@ -58,13 +60,18 @@ _INDEX = re.compile(r"__index_level_\d+__")
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
 
 
-class Table:
+class Table(PlannedWrites):
     """A Hudi table at a path. Made by `open_table`, `create_table` and `Connection.table`."""
 
     def __init__(self, storage: Storage, config: Mapping[str, str] | None = None) -> None:
         self._storage = storage
-        self._con = duckdb.connect(":memory:", config=dict(config or {}))
+        self._config: dict[str, Any] = dict(config or {})
+        self._con = duckdb.connect(":memory:", config=self._config)
+        self._plans = []
         self.state  # noqa: B018  a path that is no table fails here, not at the first read
+
+    def __reduce__(self) -> Any:
+        return open_table, (self._storage.uri, self._config)  # the table that a worker opens, at the same path
 
     def __repr__(self) -> str:
         now = self.state
@@ -251,6 +258,15 @@ class Table:
         return self._maintained(result, settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
+        with self._given(data, operation, settings) as (cur, now, rows):
+            result = write(cur, now, rows, operation=operation, settings=settings)
+        return self._maintained(result, settings)
+
+    @contextmanager
+    def _given(
+        self, data: Rows, operation: str, settings: Mapping[str, str]
+    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableState, str]]:
+        """A cursor, the table as it is now, and the SQL of the rows, which have the columns that the operation needs."""
         from lakesql.services.spelling import require_all_known
 
         require_all_known(settings)
@@ -259,8 +275,7 @@ class Table:
         with registered(cur, data) as name:
             if operation != "delete":
                 _require_every_column(now, cur.sql(f"SELECT * FROM {name}").columns, settings)
-            result = write(cur, now, f"SELECT * FROM {name}", operation=operation, settings=settings)
-        return self._maintained(result, settings)
+            yield cur, now, f"SELECT * FROM {name}"
 
     def _maintained(self, result: WriteResult, settings: Mapping[str, str]) -> WriteResult:
         """Run the services that are due after a write; what they did is in the notes."""

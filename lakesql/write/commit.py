@@ -19,17 +19,19 @@ from lakesql.table.partition_values import to_tell
 from lakesql.table.state import TableState, read_config
 from lakesql.write import metadata_table
 from lakesql.write.carried import handed_on
-from lakesql.write.transaction import Transaction, beat, heartbeat_path, marked_files, temporary_folder
+from lakesql.write.transaction import OWNER, Transaction, beat, heartbeat_path, marked_files, temporary_folder
 
 _DRAWS_MAX = 10
 
 
-def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tzinfo) -> Transaction:
+def begin(
+    state: TableState, action: str, operation: str, clock: Clock, zone: tzinfo, owner: bytes = OWNER
+) -> Transaction:
     """Announce a write: heartbeat, requested, inflight. The instant is larger than every time on the timeline."""
     newest = state.timeline.newest_time
     for _ in range(_DRAWS_MAX):
         instant = draw(clock, newest, zone, state.path)
-        txn = Transaction(state.storage, state.config, instant, action, operation)
+        txn = Transaction(state.storage, state.config, instant, action, operation, owner)
         try:
             beat(txn)
             requested = b"" if action != "replacecommit" else encode_record("HoodieRequestedReplaceMetadata", {})
@@ -211,7 +213,7 @@ def abort(txn: Transaction) -> None:
     instant that did complete is left alone, but for its traces: an interrupt may come right after its put.
     """
     with suppress(OSError, LakeError):
-        if _completed(txn):
+        if is_completed(txn):
             finish(txn)
             return
         for path, _ in marked_files(txn.storage, txn.instant):
@@ -222,7 +224,7 @@ def abort(txn: Transaction) -> None:
         txn.storage.delete(heartbeat_path(txn.instant))
 
 
-def _completed(txn: Transaction) -> bool:
+def is_completed(txn: Transaction) -> bool:
     """Whether the timeline has the instant as completed."""
     files, _ = txn.storage.list(txn.config.timeline_folder)
     named = {f.path.rsplit("/", 1)[-1]: f.modified_ms for f in files}

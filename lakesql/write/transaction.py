@@ -2,16 +2,18 @@
 
 Before each data file an empty marker is put into `.hoodie/.temp/<instant>/` (hudi-format 9.5); a rollback, ours or
 Spark's, deletes what the markers name. `.hoodie/.heartbeat/<instant>` with the content `lakesql` says whose instant it
-is: whoever holds the table's lock and finds one knows that its writer is dead.
+is: whoever holds the table's lock and finds one knows that its writer is dead. A write that is cut for several workers
+(`plans`) does not hold the lock while they are at work: its heartbeat says PLANNED, and it lives as long as that is young.
 """
 
 import time
+import uuid
 from dataclasses import dataclass, field
 
 from lakesql.format.metadata import TableConfig
 from lakesql.storage import Storage
 
-OWNER = b"lakesql"
+OWNER, PLANNED = b"lakesql", b"lakesql plan"
 HEARTBEAT_S = 30
 CREATE_MARKER, MERGE_MARKER, APPEND_MARKER = "CREATE", "MERGE", "APPEND"
 
@@ -25,6 +27,7 @@ class Transaction:
     instant: str
     action: str
     operation: str
+    owner: bytes = OWNER
     beaten: list[float] = field(default_factory=list, compare=False)  # monotonic time of each heartbeat
 
     @property
@@ -38,6 +41,11 @@ def heartbeat_path(instant: str) -> str:
 
 def temporary_folder(instant: str) -> str:
     return f".hoodie/.temp/{instant}"
+
+
+def aside(instant: str) -> str:
+    """A path of its own for a file in the making. It goes with the markers, whatever becomes of the instant."""
+    return f"{temporary_folder(instant)}/made/{uuid.uuid4()}"
 
 
 def marker_path(instant: str, path: str, kind: str) -> str:
@@ -56,7 +64,7 @@ def beat(txn: Transaction) -> None:
     now = time.monotonic()
     if not txn.beaten or now - txn.beaten[-1] > HEARTBEAT_S:
         txn.beaten[:] = [now]
-        txn.storage.put(heartbeat_path(txn.instant), OWNER)
+        txn.storage.put(heartbeat_path(txn.instant), txn.owner)
 
 
 def marked_files(storage: Storage, instant: str) -> list[tuple[str, str]]:
