@@ -18,7 +18,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
@@ -466,7 +466,8 @@ def _write_files(road: Road, planned: Planned, txn: Transaction) -> list[WriteSt
         if rows is None:
             return []
         work = job(txn, now, planned.slices, road.settings, _folds(road, plan, targets), road.rules.combine, partial)
-        return write_targets(work, targets, by_target(road.con, rows))
+        with closing(by_target(road.con, rows)) as pieces:
+            return write_targets(work, targets, pieces)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from lakesql.table.partition_values import to_tell
 from lakesql.table.state import TableState, read_config
 from lakesql.write import metadata_table
 from lakesql.write.carried import handed_on
-from lakesql.write.transaction import OWNER, Transaction, beat, heartbeat_path, marked_files, temporary_folder
+from lakesql.write.transaction import OWNER, PLANNED, Transaction, beat, clear, heartbeat_path, marked_files
 
 _DRAWS_MAX = 10
 
@@ -199,7 +199,7 @@ def publish(txn: Transaction, path: str, body: bytes) -> None:
 def finish(txn: Transaction) -> str | None:
     """Remove the traces of a completed instant; a sentence when that failed, which changes nothing for the commit."""
     try:
-        txn.storage.delete_tree(temporary_folder(txn.instant))
+        clear(txn.storage, txn.instant, txn.owner == PLANNED)
         txn.storage.delete(heartbeat_path(txn.instant))
     except Exception as error:  # the commit is complete: whatever goes wrong from here on is no failed write
         return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
@@ -218,10 +218,16 @@ def abort(txn: Transaction) -> None:
             return
         for path, _ in marked_files(txn.storage, txn.instant):
             txn.storage.delete(path)
-        txn.storage.delete_tree(temporary_folder(txn.instant))
+        clear(txn.storage, txn.instant, txn.owner == PLANNED)
         for stage in (INFLIGHT, REQUESTED):
             txn.storage.delete(_file(txn, stage))
         txn.storage.delete(heartbeat_path(txn.instant))
+
+
+def is_pending(txn: Transaction) -> bool:
+    """Whether the instant was neither completed nor given up (its heartbeat goes first then), nor rolled back by anybody."""
+    there = txn.storage.stat
+    return there(heartbeat_path(txn.instant)) is not None and there(_file(txn, INFLIGHT)) is not None
 
 
 def is_completed(txn: Transaction) -> bool:

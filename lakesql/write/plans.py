@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, overload
 
@@ -139,7 +139,7 @@ class Plan(Sequence[Task]):
 
     def _require_pending(self, begin: "_Begun") -> None:
         """CommitConflict when another writer took the plan for dead; what late tasks wrote goes."""
-        if begin.txn.storage.stat(heartbeat_path(begin.txn.instant)) is None:
+        if not commit.is_pending(begin.txn):
             self._open = False
             begin.take_back()
             raise CommitConflict(
@@ -230,17 +230,18 @@ class _Begun:
             stage = random.randrange(1, 1_000_000_000) if planned.now.config.version < 8 else 0
             with stream(road, planned, begin.txn) as rows:
                 if rows is not None:
-                    begin.tasks = tasks_of(
-                        begin.txn,
-                        planned.now,
-                        planned.slices,
-                        road.settings,
-                        road.rules.combine,
-                        stage,
-                        planned.targets,
-                        rows.sequence,
-                        by_target(road.con, rows),
-                    )
+                    with closing(by_target(road.con, rows)) as pieces:
+                        begin.tasks = tasks_of(
+                            begin.txn,
+                            planned.now,
+                            planned.slices,
+                            road.settings,
+                            road.rules.combine,
+                            stage,
+                            planned.targets,
+                            rows.sequence,
+                            pieces,
+                        )
         except BaseException:
             begin.take_back()
             raise

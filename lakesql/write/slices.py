@@ -12,7 +12,7 @@ Here is the only place where copy-on-write and merge-on-read differ: `Target.kin
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -134,7 +134,7 @@ def write_targets(work: Job, targets: Sequence[Target], rows: Iterable[tuple[int
     return [s for s in stats if s is not None]
 
 
-def by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Iterator[tuple[int, pa.Table]]:
+def by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Generator[tuple[int, pa.Table]]:
     """The rows of a stream in pieces of one target each, with its number."""
     if rows.table is not None:
         first = 0

@@ -1,12 +1,12 @@
 """Tasks of a plan: values that pickle, and what a worker does with one, in whatever process sees the table.
 
 A task is one base file to write, or log files of several file groups that together have LOG_ROWS rows at least, with the rows
-that go there: Arrow IPC in the task itself up to INLINE_BYTES, else in files of PART_BYTES below the instant's temporary
-folder, where the markers are. These go when the instant ends, whichever way it does. `plans` makes tasks and commits.
+that go there: Arrow IPC in the task itself up to INLINE_BYTES, else in files of PART_BYTES below the table's `.hoodie`, which
+whoever writes the table can read. These go when the instant ends, whichever way it does. `plans` makes tasks and commits.
 
 A task may run any number of times, also at once: its files have the same names and rows each time. A file is made aside and
-named when it is complete; who comes second finds it there and throws its own away. A worker that dies leaves what goes with
-the markers. One that lives longer than its plan finds the heartbeat gone and takes its file back.
+named when it is complete; who comes second finds it there and leaves it. A worker that dies leaves what goes with
+the instant. One that lives longer than its plan finds that gone and takes its file back.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from lakesql.write.partial import FULL
 from lakesql.write.plan import APPEND, REWRITE, Target
 from lakesql.write.settings import WriteConfig
 from lakesql.write.slices import LOG_ROWS, cut, job, write_targets
-from lakesql.write.transaction import PLANNED, Transaction, heartbeat_path, temporary_folder
+from lakesql.write.transaction import PLANNED, Transaction, clear, work_folder
 
 INLINE_BYTES = 1 << 20
 INLINE_TOTAL = 64 << 20
@@ -186,7 +186,7 @@ class _Spool:
             self._inline += len(data)
             self._parts.append(data)
             return
-        path = f"{temporary_folder(self._txn.instant)}/rows/{self._files:06}.arrow"
+        path = f"{work_folder(self._txn.instant)}/rows/{self._files:06}.arrow"
         self._files += 1
         self._txn.storage.put(path, data)
         self._parts.append(path)
@@ -265,7 +265,7 @@ def _publisher(txn: Transaction) -> Callable[[str, Callable[[], None], int], int
 
 def _require_open(txn: Transaction, path: str | None = None) -> None:
     """CommitConflict when the plan is over; the file at `path` is taken back then, unless it was committed."""
-    if txn.storage.stat(heartbeat_path(txn.instant)) is not None:
+    if commit.is_pending(txn):
         return
     if commit.is_completed(txn):
         if path is not None:
@@ -277,8 +277,8 @@ def _require_open(txn: Transaction, path: str | None = None) -> None:
 
 def _leave_nothing(txn: Transaction) -> None:
     """Remove the traces that an attempt has made after its plan was over."""
-    if txn.storage.stat(heartbeat_path(txn.instant)) is None:
-        txn.storage.delete_tree(temporary_folder(txn.instant))
+    if not commit.is_pending(txn):
+        clear(txn.storage, txn.instant, planned=True)
 
 
 def _over(where: str, plan: str) -> CommitConflict:

@@ -8,6 +8,7 @@ is: whoever holds the table's lock and finds one knows that its writer is dead. 
 
 import time
 import uuid
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from lakesql.format.metadata import TableConfig
@@ -15,6 +16,7 @@ from lakesql.storage import Storage
 
 OWNER, PLANNED = b"lakesql", b"lakesql plan"
 HEARTBEAT_S = 30
+WORK = ".hoodie/.lakesql"
 CREATE_MARKER, MERGE_MARKER, APPEND_MARKER = "CREATE", "MERGE", "APPEND"
 
 
@@ -43,9 +45,30 @@ def temporary_folder(instant: str) -> str:
     return f".hoodie/.temp/{instant}"
 
 
+def work_folder(instant: str) -> str:
+    """Where a plan keeps rows and files in the making. Not among the markers: Spark takes each file there for one."""
+    return f"{WORK}/{instant}"
+
+
+def clear(storage: Storage, instant: str, planned: bool) -> None:
+    """Remove the markers of an instant, and what a plan has put aside."""
+    storage.delete_tree(temporary_folder(instant))
+    if planned:
+        storage.delete_tree(work_folder(instant))
+
+
+def clear_leftovers(storage: Storage, pending: Callable[[], Collection[str]]) -> None:
+    """Remove what plans have put aside that are over: Spark, which may roll one back, does not know of it."""
+    names = storage.list(WORK)[1]
+    kept = pending() if names else ()
+    for name in names:
+        if name not in kept:
+            storage.delete_tree(work_folder(name))
+
+
 def aside(instant: str) -> str:
-    """A path of its own for a file in the making. It goes with the markers, whatever becomes of the instant."""
-    return f"{temporary_folder(instant)}/made/{uuid.uuid4()}"
+    """A path of its own for a file in the making."""
+    return f"{work_folder(instant)}/made/{uuid.uuid4()}"
 
 
 def marker_path(instant: str, path: str, kind: str) -> str:

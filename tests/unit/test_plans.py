@@ -122,7 +122,7 @@ def test_tasks_write_the_files_that_one_process_writes(tmp_path, type_, version,
         "action",
     )
     assert [getattr(done, c) for c in counts] == [getattr(whole, c) for c in counts]
-    assert not any(".temp/" in name or ".heartbeat/" in name for name in listing(two.path))
+    assert not any(part in name for part in (".temp/", ".lakesql/", ".heartbeat/") for name in listing(two.path))
 
 
 def test_neighbouring_log_files_share_a_task_until_they_have_rows_enough(tmp_path, monkeypatch):
@@ -147,7 +147,9 @@ def test_rows_of_large_tasks_lie_in_the_table_in_parts(tmp_path, monkeypatch):
     put(one, made(0, 9900, 2), clock=clock, ids=lambda: next(ids))
     clock, ids = ticking(), fixed_ids("n")
     plan = plan_write(CON, two, made(0, 9900, 2), operation="upsert", clock=clock, ids=lambda: next(ids))
-    assert all(isinstance(part, str) and f".temp/{plan.instant}/rows/" in part for task in plan for part in task.parts)
+    assert all(
+        isinstance(part, str) and f".lakesql/{plan.instant}/rows/" in part for task in plan for part in task.parts
+    )
     assert all(len(task.parts) > 1 for task in plan)
     assert max(len(pickle.dumps(task)) for task in plan) < 8000
     plan.commit([tasks.run_task(CON, two.storage, task) for task in plan])
@@ -224,7 +226,7 @@ def test_a_killed_worker_leaves_nothing_and_its_task_runs_again(tmp_path):
         results = list(pool.map(t.run_task, plan))
     assert t.commit(results).rows_inserted == 1000
     assert len(rows_of(t.state)) == 4000
-    assert not any(".temp/" in name for name in listing(t.path))
+    assert not any(".temp/" in name or ".lakesql/" in name for name in listing(t.path))
 
 
 def test_a_table_goes_to_a_worker_with_its_settings(tmp_path):
@@ -261,7 +263,7 @@ def test_a_task_that_runs_twice_does_no_harm(tmp_path):
         assert again == first
         t.commit([*again, *first])
         assert len(rows_of(t.state)) == 30
-        assert not any(".temp/" in name for name in listing(t.path))
+        assert not any(".temp/" in name or ".lakesql/" in name for name in listing(t.path))
 
 
 @pytest.mark.parametrize("type_", TYPES)
@@ -300,7 +302,7 @@ def test_a_straggler_whose_plan_ends_while_it_writes_changes_nothing(tmp_path, t
         t.run_task(slow)
     expected = {(f"k{i}", 2 * i if ended == "committed" else i) for i in range(10, 20)}
     assert expected <= {(id_, v) for id_, _, v, _ in rows_of(t.state)}
-    assert not any(".temp/" in name for name in listing(t.path))
+    assert not any(".temp/" in name or ".lakesql/" in name for name in listing(t.path))
     if ended == "given up":
         assert not any(plan.instant in name for name in listing(t.path))
 
@@ -480,6 +482,22 @@ def test_a_plan_that_is_given_up_leaves_the_table_as_it_was(tmp_path):
             n: b for n, b in before.items() if "_partition_metadata" not in n
         }
         assert t.upsert(arrow(0, 40, 2)).rows_inserted == 10
+
+
+def test_a_clean_removes_what_a_plan_has_put_aside_that_spark_rolled_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "INLINE_BYTES", 0)
+    t = of(table(tmp_path / "t"))
+    t.upsert(arrow(0, 9, 1))
+    plan = t.plan_upsert(arrow(0, 9, 2))
+    with pytest.raises(CommitConflict, match="in progress"):
+        t.clean()
+    assert any(".lakesql/" in name for name in listing(t.path))
+    folder = Path(t.path, ".hoodie")
+    for file in [*folder.glob(f"timeline/{plan.instant}*"), *folder.rglob(f"*/{plan.instant}")]:
+        if file.is_file():
+            file.unlink()
+    t.clean()
+    assert not any(".lakesql/" in name for name in listing(t.path))
 
 
 def test_the_heart_beats_until_the_plan_is_over_or_dropped(tmp_path, monkeypatch):
