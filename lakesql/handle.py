@@ -38,7 +38,7 @@ from lakesql.write.names_of_settings import RECONCILE
 from lakesql.write.settings import parse_settings
 
 if TYPE_CHECKING:
-    from lakesql.advice import Advice
+    from lakesql.advice import Advice, Scale
     from lakesql.services.cleaning import Cleaned
     from lakesql.services.clustering import ClusteringResult
     from lakesql.services.compaction_files import Progress
@@ -442,6 +442,18 @@ class Table(PlannedWrites):
         cur = self._con.cursor()
         make_utc(cur)
         return advise(cur, self.state, reads_per_write, measure=measure)
+
+    def scale(self, rows: int | None = None, statement: str | None = None, **more: Any) -> "Scale":
+        """Whether a statement of so many rows is expected to fit this machine; print it, or take `.fits` and `.command`.
+
+        `statement`: upsert (the default), insert, bulk_insert, delete, merge, update or compaction; `data`, `script`: files
+        with its rows and with itself; `within_s`: how long it may take.
+        """
+        from lakesql.advice import scale
+
+        cur = self._con.cursor()
+        make_utc(cur)
+        return scale(cur, self.state, rows, statement, **more)
 
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""
