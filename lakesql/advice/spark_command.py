@@ -95,7 +95,8 @@ def _view(name: str, data: str) -> str:
 
 
 def _spark_name(name: str) -> str:
-    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
+    """A name, or the path of a nested column."""
+    return ".".join(part if part.isidentifier() else "`" + part.replace("`", "``") + "`" for part in name.split("."))
 
 
 def _text(value: str) -> str:
