@@ -5,6 +5,7 @@ error, 130 after Ctrl-C. A first word that is no command is the database: `lakes
 imports itself: `lakesql -c "SELECT 1"` would else spend its time on loading all the others.
 """
 
+import json
 import sys
 from difflib import get_close_matches
 from enum import StrEnum
@@ -39,6 +40,13 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
     LINE = "line"
     LIST = "list"
+
+
+class _Told(StrEnum):
+    """How advice is written."""
+
+    TABLE = "table"
+    JSON = "json"
 
 
 class _Group(TyperGroup):
@@ -391,17 +399,37 @@ def advise(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="First measure what writes and reads cost on this machine.")
     ] = False,
+    scale: Annotated[
+        bool, typer.Option("--scale", help="Say instead whether a statement fits this machine, and how Spark does it.")
+    ] = False,
+    statement: Annotated[
+        str | None, typer.Option(help="With --scale: upsert, insert, bulk_insert, delete, merge, update or compaction.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=0, help="With --scale: rows of the statement.")] = None,
+    data: Annotated[str | None, typer.Option(metavar="FILE", help="With --scale: the file with its rows.")] = None,
+    script: Annotated[str | None, typer.Option(metavar="FILE", help="With --scale: the script that holds it.")] = None,
+    within: Annotated[float, typer.Option(metavar="SECONDS", help="With --scale: how long it may take.")] = 3600,
+    format: Annotated[_Told, typer.Option("--format", help="For people, or as rows.")] = _Told.TABLE,  # noqa: A002
 ) -> None:
     """Whether a table should be Copy-on-Write or Merge-on-Read, from its own commits."""
     from lakesql.handle import open_table
 
+    if (statement or rows is not None or data or script) and not scale:
+        raise LakeError("advise: --statement, --rows, --data and --script are for --scale.")
+    if scale and path is None:
+        raise LakeError("advise: --scale needs the folder of a Hudi table.")
     if path is None and not calibrate:
         raise LakeError("advise: give the folder of a Hudi table, or --calibrate, or both.")
     table = None if path is None else open_table(path)
     if calibrate:
         _calibrate()
-    if table is not None:
-        typer.echo(str(table.advise(reads_per_write, measure)))
+    if table is None:
+        return
+    if scale:
+        said: Any = table.scale(rows, statement, data=data, script=script, within_s=within)
+    else:
+        said = table.advise(reads_per_write, measure)
+    typer.echo(str(said) if format == _Told.TABLE else json.dumps(said.to_arrow().to_pylist(), indent=2))
 
 
 def _calibrate() -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakesql import store_settings
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
+from lakesql.handle_plans import PlannedWrites
 from lakesql.lock_object import LockObject
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
@@ -33,12 +34,13 @@ from lakesql.table.listing import known_state, look
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
+from lakesql.table.state import TableState
 from lakesql.write import WriteResult, create, retried, with_attempts, write
 from lakesql.write.names_of_settings import RECONCILE
 from lakesql.write.settings import parse_settings
 
 if TYPE_CHECKING:
-    from lakesql.advice import Advice
+    from lakesql.advice import Advice, Scale
     from lakesql.services.cleaning import Cleaned
     from lakesql.services.clustering import ClusteringResult
     from lakesql.services.compaction_files import Progress
@@ -60,7 +62,7 @@ _INDEX = re.compile(r"__index_level_\d+__")
 Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of dicts
 
 
-class Table:
+class Table(PlannedWrites):
     """A Hudi table at a path. Made by `open_table`, `create_table` and `Connection.table`."""
 
     def __init__(
@@ -69,10 +71,15 @@ class Table:
         self._storage = storage
         if lock is not None:
             storage.lock_object = lock
-        own: dict[str, Any] = {k: v for k, v in (config or {}).items() if not k.startswith(store_settings.PREFIX)}
+        self._config: dict[str, Any] = dict(config or {})
+        own: dict[str, Any] = {k: v for k, v in self._config.items() if not k.startswith(store_settings.PREFIX)}
         self._con = duckdb.connect(":memory:", config=own)
         storage.attach(self._con)
+        self._plans = []
         self.state  # noqa: B018  a path that is no table fails here, not at the first read
+
+    def __reduce__(self) -> Any:
+        return open_table, (self._storage.uri, self._config)  # the table that a worker opens, at the same path
 
     def __repr__(self) -> str:
         now = self.state
@@ -261,6 +268,15 @@ class Table:
         return self._maintained(result, settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:
+        with self._given(data, operation, settings) as (cur, now, rows):
+            result = write(cur, now, rows, operation=operation, settings=settings)
+        return self._maintained(result, settings)
+
+    @contextmanager
+    def _given(
+        self, data: Rows, operation: str, settings: Mapping[str, str]
+    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableState, str]]:
+        """A cursor, the table as it is now, and the SQL of the rows, which have the columns that the operation needs."""
         from lakesql.services.spelling import require_all_known
 
         require_all_known(settings)
@@ -269,8 +285,7 @@ class Table:
         with registered(cur, data) as name:
             if operation != "delete":
                 _require_every_column(now, cur.sql(f"SELECT * FROM {name}").columns, settings)
-            result = write(cur, now, f"SELECT * FROM {name}", operation=operation, settings=settings)
-        return self._maintained(result, settings)
+            yield cur, now, f"SELECT * FROM {name}"
 
     def _maintained(self, result: WriteResult, settings: Mapping[str, str]) -> WriteResult:
         """Run the services that are due after a write; what they did is in the notes."""
@@ -437,6 +452,18 @@ class Table:
         cur = self._con.cursor()
         make_utc(cur)
         return advise(cur, self.state, reads_per_write, measure=measure)
+
+    def scale(self, rows: int | None = None, statement: str | None = None, **more: Any) -> "Scale":
+        """Whether a statement of so many rows is expected to fit this machine; print it, or take `.fits` and `.command`.
+
+        `statement`: upsert (the default), insert, bulk_insert, delete, merge, update or compaction; `data`, `script`: files
+        with its rows and with itself; `within_s`: how long it may take.
+        """
+        from lakesql.advice import scale
+
+        cur = self._con.cursor()
+        make_utc(cur)
+        return scale(cur, self.state, rows, statement, **more)
 
     def files(self, as_of: str | None = None) -> pa.Table:
         """One row per file slice, as `hudi_files`."""

@@ -52,7 +52,7 @@ class Topic(StrEnum):
 class Line:
     """One row of the advice. Without a number `value` is None."""
 
-    topic: Topic
+    topic: StrEnum
     measure: str
     value: float | None
     unit: str
@@ -107,7 +107,7 @@ _OPEN = (Topic.RECOMMENDATION, Topic.DECIDES)
 
 def _lines(lines: Sequence[Line]) -> str:
     rows = [
-        (line.measure, "" if line.value is None else f"{_number(line.value)} {line.unit}".rstrip(), line.text)
+        (line.measure, "" if line.value is None else f"{number_text(line.value)} {line.unit}".rstrip(), line.text)
         for line in lines
     ]
     return markup.table(("measure", "value", ""), rows, (False, True, False))
@@ -116,13 +116,13 @@ def _lines(lines: Sequence[Line]) -> str:
 def _comparison(lines: Sequence[Line]) -> str:
     rows = []
     for cow, mor in zip(lines[::2], lines[1::2], strict=True):
-        values = ["" if line.value is None else _number(line.value) for line in (cow, mor)]
+        values = ["" if line.value is None else number_text(line.value) for line in (cow, mor)]
         rows.append((cow.measure.removesuffix(f", {COW}"), *values, cow.unit, cow.text))
     return markup.table(("", COW, MOR, "unit", ""), rows, (False, True, True, False, False))
 
 
 def _printed(line: Line) -> str:
-    number = "" if line.value is None else f"{_number(line.value)} {line.unit}"
+    number = "" if line.value is None else f"{number_text(line.value)} {line.unit}"
     return f"  {line.measure:<42} {number:>28}  {line.text}".rstrip()
 
 
@@ -130,7 +130,7 @@ def _side_by_side(lines: Sequence[Line]) -> list[str]:
     """The comparison as a table: one line of text for each pair of lines."""
     text = [f"  {'':<42} {COW:>16} {MOR:>16}"]
     for cow, mor in zip(lines[::2], lines[1::2], strict=True):
-        values = [" " if line.value is None else _number(line.value) for line in (cow, mor)]
+        values = [" " if line.value is None else number_text(line.value) for line in (cow, mor)]
         measure = cow.measure.removesuffix(f", {COW}")
         text.append(f"  {measure:<42} {values[0]:>16} {values[1]:>16} {cow.unit}  {cow.text}")
     return text
@@ -192,13 +192,13 @@ class _Made:
         """('cow', 'mor' or None, the sentence)."""
         if self.given is None:
             return self._verdict_without_reads()
-        cost = f"{_seconds(self.mor.total)} instead of {_seconds(self.cow.total)}{self.of}"
-        behind = f"per commit with {_number(self.reads)} reads behind it"
+        cost = f"{seconds_text(self.mor.total)} instead of {seconds_text(self.cow.total)}{self.of}"
+        behind = f"per commit with {number_text(self.reads)} reads behind it"
         if self.gain() < _CLOSE:
             return None, f"Both types cost about the same: {MOR} {cost} {behind}; keep what the table is."
         if self.mor.total < self.cow.total:
             return "mor", f"{MOR} is cheaper: {cost} {behind}, its part of a compaction included."
-        cost = f"{_seconds(self.cow.total)} instead of {_seconds(self.mor.total)}{self.of}"
+        cost = f"{seconds_text(self.cow.total)} instead of {seconds_text(self.mor.total)}{self.of}"
         return "cow", f"{COW} is cheaper: {cost} {behind}, a compaction of {MOR} counted in."
 
     def _verdict_without_reads(self) -> tuple[str | None, str]:
@@ -207,7 +207,7 @@ class _Made:
         if self.even_reads == 0:
             return "cow", f"{COW} is cheaper even if the table is never read between two commits."
         text = (
-            f"{MOR} is cheaper up to {_number(self.even_reads)} reads per write, {COW} with more; "
+            f"{MOR} is cheaper up to {number_text(self.even_reads)} reads per write, {COW} with more; "
             "say how often the table is read (reads_per_write) for a recommendation."
         )
         return None, text
@@ -222,7 +222,7 @@ class _Made:
         touched = load.touched()
         yield Line(
             Topic.DECIDES, "file groups touched", facts.touched_share, "of the file groups",
-            f"A commit touches {_number(facts.groups_touched)} of {len(facts.groups)} file groups; {COW} writes "
+            f"A commit touches {number_text(facts.groups_touched)} of {len(facts.groups)} file groups; {COW} writes "
             f"{touched.rows:,.0f} rows for {load.changed_rows:,.0f} changed.",
         )  # fmt: skip
         if self.even_reads is None:
@@ -231,11 +231,11 @@ class _Made:
             text = f"{COW} is cheaper without any read."
         else:
             text = f"Up to here {MOR} is cheaper, beyond it {COW}."
-        given = "" if self.given is None else f" Given: {_number(self.given)}."
+        given = "" if self.given is None else f" Given: {number_text(self.given)}."
         yield Line(Topic.DECIDES, "break-even reads per write", self.even_reads, "reads per write", text + given)
 
     def _even_share(self) -> str:
-        at = f"at {_number(self.reads)} reads per write"
+        at = f"at {number_text(self.reads)} reads per write"
         if not self.even_shares:
             cheaper = MOR if self.mor.total < self.cow.total else COW
             return f"; {at} {cheaper} is cheaper whatever the share"
@@ -248,10 +248,10 @@ class _Made:
         """The four questions that people are told to ask, answered from the data."""
         facts, load, prices = self.facts, self.load, self.prices
         cow, mor = costs.cow_commit(load, prices), costs.mean_mor_commit(load, prices)
-        every = "" if facts.interval_s is None else f" Commits come every {_seconds(facts.interval_s)}."
+        every = "" if facts.interval_s is None else f" Commits come every {seconds_text(facts.interval_s)}."
         yield Line(
             Topic.QUESTIONS, "How soon must a commit be visible?", cow - mor, self.unit,
-            f"A commit takes {_seconds(cow)}{self.of} as {COW}, {_seconds(mor)} as {MOR}.{every}{self._seen_seconds()}",
+            f"A commit takes {seconds_text(cow)}{self.of} as {COW}, {seconds_text(mor)} as {MOR}.{every}{self._seen_seconds()}",
         )  # fmt: skip
         shares = [c.share for c in facts.changes]
         yield Line(
@@ -262,19 +262,19 @@ class _Made:
         text = (
             "Not known; the timeline stores no reads. Give reads_per_write."
             if self.given is None
-            else f"{_number(self.given)} reads per write, as given."
+            else f"{number_text(self.given)} reads per write, as given."
         )
         yield Line(Topic.QUESTIONS, "How often is it read?", self.given, "reads per write", text)
         once = costs.compaction(load, prices, load.deltas) + costs.merge(load, prices, load.deltas)
         busy = "" if not facts.interval_s else f", {_percent(once / (facts.interval_s * load.deltas))} of the time"
         yield Line(
             Topic.QUESTIONS, "Can you run compaction?", once, self.unit,
-            f"One every {load.deltas} commits takes {_seconds(once)}{self.of}{busy}. {self._compactions()}",
+            f"One every {load.deltas} commits takes {seconds_text(once)}{self.of}{busy}. {self._compactions()}",
         )  # fmt: skip
 
     def _seen_seconds(self) -> str:
         seen = [c.seconds for c in self.facts.changes if c.seconds is not None]
-        return f" As {_name(self.facts)} they took {_seconds(float(np.median(seen)))}." if seen else ""
+        return f" As {_name(self.facts)} they took {seconds_text(float(np.median(seen)))}." if seen else ""
 
     def _compactions(self) -> str:
         if not self.facts.is_mor:
@@ -308,14 +308,14 @@ class _Made:
             ("snapshot read, first after a commit", scan + opened, float(np.mean(firsts)), self.unit, f"logs of 1 to {n} commits are merged"),
             ("snapshot read, further ones", scan, float(np.mean(warms)), self.unit, "what was merged is kept by the process"),
             ("read-optimized read", scan, scan, self.unit, f"{MOR}: without what is in the logs"),
-            ("freshness of read-optimized reads", 0.0, stale, "s", f"mean age; {MOR}: {_number(middle - 1)} commits behind"),
+            ("freshness of read-optimized reads", 0.0, stale, "s", f"mean age; {MOR}: {number_text(middle - 1)} commits behind"),
             ("storage", table, table + middle * log_bytes, "bytes", "newest file slices, between two compactions"),
-            ("bytes written per commit", cow_bytes, log_bytes + folded, "bytes", f"{MOR}: {_bytes(log_bytes)} of logs, the rest compaction"),
+            ("bytes written per commit", cow_bytes, log_bytes + folded, "bytes", f"{MOR}: {bytes_text(log_bytes)} of logs, the rest compaction"),
             ("write amplification", cow_bytes / changed, (log_bytes + folded) / changed, "x", "bytes written per byte changed"),
             ("operations", 0.0, self.mor.compaction, self.unit, f"per commit; {COW}: cleaning; {MOR}: cleaning and compaction"),
             ("files written per commit", touched.files, touched.files + dirty.files / n, "files", f"{MOR}: small log files, and compacted base files"),
             ("files read", load.table.files, load.table.files + middle * touched.files, "files", "by a snapshot read"),
-            ("all together", self.cow.total, self.mor.total, self.unit, f"per commit with {_number(self.reads)} reads"),
+            ("all together", self.cow.total, self.mor.total, self.unit, f"per commit with {number_text(self.reads)} reads"),
         ]  # fmt: skip
         for measure, as_cow, as_mor, unit, text in pairs:
             yield Line(Topic.COMPARISON, f"{measure}, {COW}", as_cow, unit, text)
@@ -336,7 +336,7 @@ class _Made:
         changed = facts.rows_changed * base_row
         if changed <= 0:
             return
-        own = f"{_bytes(facts.bytes_written)} for {_bytes(changed)} changed in {changes} commits, services included."
+        own = f"{bytes_text(facts.bytes_written)} for {bytes_text(changed)} changed in {changes} commits, services included."
         yield Line(Topic.HISTORY, f"write amplification paid, {_name(facts)}", facts.bytes_written / changed, "x", own)
         if facts.is_mor:
             other = facts.rows_rewritten * base_row
@@ -344,7 +344,7 @@ class _Made:
         else:
             logged, folded = facts.rows_changed * log_row, facts.rows_compacted() * base_row
             other = logged + folded
-            text = f"{_bytes(logged)} of logs, {_bytes(folded)} by compactions every {facts.deltas} commits"
+            text = f"{bytes_text(logged)} of logs, {bytes_text(folded)} by compactions every {facts.deltas} commits"
         name = COW if facts.is_mor else MOR
         yield Line(Topic.HISTORY, f"the same commits as {name}", other, "bytes", text)
         yield Line(
@@ -355,7 +355,7 @@ class _Made:
             live = sum(g.rows * -math.expm1(-g.log_rows / g.rows) for g in dirty if g.rows)
             logs = Logs(groups, facts.log_files, facts.log_rows, live)
             cost = costs.fold(self.load, self.prices, logs) + costs.merge_logs(self.load, self.prices, logs)
-            text = f"{len(dirty)} file groups have a log; {_bytes(groups.rows * base_row)} would be written"
+            text = f"{len(dirty)} file groups have a log; {bytes_text(groups.rows * base_row)} would be written"
             yield Line(Topic.HISTORY, "compaction now", cost, self.unit, text)
 
     def curve(self) -> Iterator[Line]:
@@ -379,7 +379,7 @@ def _now(facts: Facts) -> Iterator[Line]:
         return
     base, logs = facts.base_bytes, facts.log_bytes
     ratio = (base + logs) / base if base else None
-    text = f"{_bytes(logs)} of logs with {facts.log_rows:,} rows beside {_bytes(base)} of base files"
+    text = f"{bytes_text(logs)} of logs with {facts.log_rows:,} rows beside {bytes_text(base)} of base files"
     yield Line(Topic.HISTORY, "read amplification now", ratio, "x", text)
     shares = facts.log_shares()
     if logs and len(shares):
@@ -418,7 +418,8 @@ def _name(facts: Facts) -> str:
     return MOR if facts.is_mor else COW
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number with three digits, for people."""
     if value and abs(value) < 0.001:
         return f"{value:.1e}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -428,7 +429,8 @@ def _percent(value: float) -> str:
     return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
 
 
-def _seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
+    """A span of time, for people."""
     if value < 1:
         return f"{1000 * value:.0f} ms"
     if value < 600:
@@ -436,7 +438,8 @@ def _seconds(value: float) -> str:
     return f"{value / 60:,.0f} min" if value < 36_000 else f"{value / 3600:,.0f} h"
 
 
-def _bytes(value: float) -> str:
+def bytes_text(value: float) -> str:
+    """A size, for people."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000:
             return f"{value:.3g} {unit}" if unit != "bytes" else f"{value:.0f} bytes"

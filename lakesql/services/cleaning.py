@@ -28,7 +28,7 @@ from lakesql.table.state import TableState, load_head
 from lakesql.write import commit
 from lakesql.write.retry import locked
 from lakesql.write.settings import parse_settings
-from lakesql.write.transaction import Transaction
+from lakesql.write.transaction import Transaction, clear_leftovers
 from lakesql.write.undo import FOREIGN_DEAD_MS, newest_trace_ms
 
 __all__ = ["SETTINGS", "Cleaned", "after_write", "clean", "due", "preview", "repair", "schedule"]
@@ -87,6 +87,7 @@ def clean(
     `only_due`: plan only when the trigger says so. CommitConflict when another clean, or another engine, is at work.
     """
     with action.running(storage, SERVICE):
+        clear_leftovers(storage, lambda: {i.requested for i in load_head(storage).timeline.pending()})
         done = [_finish(storage, settings, clock, one) for one in _unfinished(storage)]
         if plan:
             planned = schedule(storage, settings, clock, only_due=only_due)

@@ -18,7 +18,8 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import Any
@@ -59,10 +60,10 @@ from lakesql.write.retry import locked, retried, with_attempts
 from lakesql.write.route import ClusteringInTheWay, Layout, refuse_pending, route_rows
 from lakesql.write.settings import WriteConfig, parse_settings
 from lakesql.write.sizing import file_sizes
-from lakesql.write.slices import job, write_targets
-from lakesql.write.stream import rows_of
+from lakesql.write.slices import by_target, job, write_targets
+from lakesql.write.stream import Stream, rows_of
 from lakesql.write.tag import NOTHING, Tagged, ignored_slices, ordering_columns, tag_batch
-from lakesql.write.transaction import Transaction
+from lakesql.write.transaction import OWNER, Transaction
 from lakesql.write.undo import undo_dead_writes
 from lakesql.write.verbs import VERBS, Verb, action_of, looks_up, rules_of, verb_of
 
@@ -111,6 +112,7 @@ def write(
     clock: Clock = system_clock,
     ids: Callable[[], str] = new_file_id,
     rows: pa.Table | None = None,
+    walk: "Walk | None" = None,
 ) -> WriteResult:
     """Write the rows that `rows_sql` gives on `con`.
 
@@ -128,6 +130,7 @@ def write(
     `observe` is told what becomes of the rows, which must be numbered, before anything is written.
     `clock` gives epoch milliseconds, `ids` UUIDs for new file groups. `rows`: what `rows_sql` gives, row by row in this order,
     where the caller has it in memory; its columns that have name and type of one of the table are taken for it.
+    `walk`: what to do with what was decided, under the lock, instead of writing and committing it here (`plans`).
 
     Raises TableError (rows and table do not fit), Unsupported, CommitConflict (nothing happened, a retry is safe) and
     CommitUnknown (look at the timeline).
@@ -150,6 +153,7 @@ def write(
         clock=clock,
         ids=ids,
         rows=rows,
+        walk=walk or _walk,
     )
     config = parse_settings({**of_table(state), **(settings or {})})
     gone: list[str] = []
@@ -193,6 +197,7 @@ def _write_once(
     clock: Clock,
     ids: Callable[[], str],
     rows: pa.Table | None,
+    walk: "Walk",
 ) -> WriteResult:
     """One attempt of `write`."""
     started, before = time.perf_counter(), Traffic.of(state.storage)
@@ -209,7 +214,7 @@ def _write_once(
                 now, zone, notes = _fresh(state, config, clock)
                 extra = {**extra, **((guard and guard(now)) or {})}
                 named = frozenset(partitions)
-                road = _Road(
+                road = Road(
                     con,
                     verb,
                     config,
@@ -227,7 +232,7 @@ def _write_once(
                     found,
                 )
                 with damage_named(now):
-                    result = _walk(road, _planned(road, now, state if reads_table else None, observe))
+                    result = walk(road, _planned(road, now, state if reads_table else None, observe))
     except Exception as error:
         if result is None:
             raise
@@ -268,7 +273,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class _Road:
+class Road:
     """One call of `write`: what the steps have in common."""
 
     con: duckdb.DuckDBPyConnection
@@ -337,7 +342,7 @@ def preview(
             batch = materialise(con, state, given, rules, settings or {})
             zone = timeline_zone(state, config.timezone)
             found = frozenset(partitions)
-            road = _Road(con, verb, config, index, rules, batch, found, {}, system_clock, zone, new_file_id)
+            road = Road(con, verb, config, index, rules, batch, found, {}, system_clock, zone, new_file_id)
             planned = _planned(road, state, None, observe)
     finally:
         tidy(con)
@@ -345,7 +350,7 @@ def preview(
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class Planned:
     """Everything that is decided before the first byte is written."""
 
     now: TableState
@@ -358,7 +363,11 @@ class _Planned:
     record_bytes: float
 
 
-def _planned(road: _Road, now: TableState, basis: TableState | None, observe: Observer | None) -> _Planned:
+Walk = Callable[[Road, Planned], WriteResult]
+"""The rest of a write, once everything is decided."""
+
+
+def _planned(road: Road, now: TableState, basis: TableState | None, observe: Observer | None) -> Planned:
     """Tag and route the batch on `now`. `basis`: the state that the rows were computed from."""
     plan = read.plan(now)
     if road.index != index_of(now, road.settings):
@@ -394,57 +403,84 @@ def _planned(road: _Road, now: TableState, basis: TableState | None, observe: Ob
         tagged = with_moves(road.con, tagged, now.path)
     if observe is not None:
         observe(outcome(plan, tagged))
-    return _Planned(now, plan, slices, tagged, targets, replaced, frozenset(touched), sizes.record_bytes)
+    return Planned(now, plan, slices, tagged, targets, replaced, frozenset(touched), sizes.record_bytes)
 
 
-def _walk(road: _Road, planned: _Planned) -> WriteResult:
+def _walk(road: Road, planned: Planned) -> WriteResult:
     """Write and commit what was decided."""
-    now, plan, tagged, replaced = planned.now, planned.plan, planned.tagged, planned.replaced
-    result = WriteResult(
-        instant=None,
-        action=None,
-        operation="",
-        rows_inserted=tagged.rows_inserted,
-        rows_updated=tagged.rows_updated,
-        rows_deleted=tagged.rows_deleted + _rows_in(road, plan, replaced),
-        rows_ignored=tagged.rows_ignored + road.batch.rows_dropped,
-    )
-    if not planned.targets and not replaced and not road.even_empty:
+    result = counted(road, planned)
+    if changes_nothing(road, planned):
         return result
-    if tagged.rows_moved:
-        road.notes.append(f"{tagged.rows_moved} of the updated rows moved to another partition.")
-    if note := metadata_table.remove(now, road.clock()):
-        road.notes.append(note)
-    txn = commit.begin(now, action_of(road.verb, now.config.is_mor), road.verb.operation, road.clock, road.zone)
+    txn = begun(road, planned)
     try:
         stats = _write_files(road, planned, txn)
-        schema = json.dumps(now.avro, separators=(",", ":"))
-        in_place = road.index.moves or not road.index.everywhere
-        body = commit.metadata_of(txn, now, stats, schema, road.extra, replaced, in_place)
-        completed = commit.complete(txn, now, body, planned.touched, road.clock, road.zone)
+        completed = complete(road, planned, txn, stats, planned.now)
     except CommitUnknown:
         raise
     except BaseException:
         commit.abort(txn)
         raise
-    if tagged.rewrites:
+    return finished(road, planned, txn, stats, replace(result, completed=completed))
+
+
+def counted(road: Road, planned: Planned) -> WriteResult:
+    """The rows by what becomes of them."""
+    tagged = planned.tagged
+    return WriteResult(
+        instant=None,
+        action=None,
+        operation="",
+        rows_inserted=tagged.rows_inserted,
+        rows_updated=tagged.rows_updated,
+        rows_deleted=tagged.rows_deleted + _rows_in(road, planned.plan, planned.replaced),
+        rows_ignored=tagged.rows_ignored + road.batch.rows_dropped,
+    )
+
+
+def changes_nothing(road: Road, planned: Planned) -> bool:
+    return not (planned.targets or planned.replaced or road.even_empty)
+
+
+def begun(road: Road, planned: Planned, owner: bytes = OWNER) -> Transaction:
+    """The instant, announced, with the partitions that it opens. The caller aborts it when anything fails from here on."""
+    now, tagged = planned.now, planned.tagged
+    if tagged.rows_moved:
+        road.notes.append(f"{tagged.rows_moved} of the updated rows moved to another partition.")
+    if note := metadata_table.remove(now, road.clock()):
+        road.notes.append(note)
+    action = action_of(road.verb, now.config.is_mor)
+    return commit.begin(now, action, road.verb.operation, road.clock, road.zone, owner)
+
+
+def complete(road: Road, planned: Planned, txn: Transaction, stats: Sequence[WriteStat], now: TableState) -> str:
+    """Publish the instant; its completion time. `now`: the table as it is, whose ingestions' offsets are handed on."""
+    schema = json.dumps(planned.now.avro, separators=(",", ":"))
+    in_place = road.index.moves or not road.index.everywhere
+    body = commit.metadata_of(txn, now, stats, schema, road.extra, planned.replaced, in_place)
+    return commit.complete(txn, planned.now, body, planned.touched, road.clock, road.zone)
+
+
+def finished(
+    road: Road, planned: Planned, txn: Transaction, stats: Sequence[WriteStat], result: WriteResult
+) -> WriteResult:
+    """What is to say about a complete instant; its traces go."""
+    if planned.tagged.rewrites:
         road.notes.append(
-            f"{len(tagged.rewrites)} file slices were rewritten: appended to their logs the rows would read otherwise."
+            f"{len(planned.tagged.rewrites)} file slices were rewritten: appended to their logs the rows would read otherwise."
         )
     if note := commit.finish(txn):
         road.notes.append(note)
     return replace(
         result,
         instant=txn.instant,
-        completed=completed,
         action=txn.action,
         files_written=len(stats),
         bytes_written=sum(s.file_size_in_bytes or 0 for s in stats),
-        partitions_touched=len({*(t.partition for t in planned.targets), *replaced}),
+        partitions_touched=len({*(t.partition for t in planned.targets), *planned.replaced}),
     )
 
 
-def _tagged(road: _Road, plan: read.ReadPlan) -> Tagged:
+def _tagged(road: Road, plan: read.ReadPlan) -> Tagged:
     if not road.verb.rows_written:
         return NOTHING
     duplicates = road.settings.duplicates if road.verb.operation == "INSERT" else "none"
@@ -455,34 +491,46 @@ def _tagged(road: _Road, plan: read.ReadPlan) -> Tagged:
     return tagged
 
 
-def _write_files(road: _Road, planned: _Planned, txn: Transaction) -> list[WriteStat]:
-    now, plan, tagged, targets = planned.now, planned.plan, planned.tagged, planned.targets
+def _write_files(road: Road, planned: Planned, txn: Transaction) -> list[WriteStat]:
+    now, plan, targets = planned.now, planned.plan, planned.targets
+    partial = FULL
+    if road.settings.partial_updates and road.changed is not None and targets:
+        partial = partial_blocks(road.con, plan, road.rules, road.changed, targets)
+    with stream(road, planned, txn) as rows:
+        if rows is None:
+            return []
+        work = job(txn, now, planned.slices, road.settings, _folds(road, plan, targets), road.rules.combine, partial)
+        with closing(by_target(road.con, rows)) as pieces:
+            return write_targets(work, targets, pieces)
+
+
+@contextmanager
+def stream(road: Road, planned: Planned, txn: Transaction) -> Iterator[Stream | None]:
+    """The rows of all targets, in the order of these, while their partitions are made; None when no file is to write."""
+    plan, tagged, targets = planned.plan, planned.tagged, planned.targets
     for partition in sorted({t.partition for t in targets if t.kind == CREATE}):
         commit.prepare_partition(txn, partition)
     if not targets:
-        return []
-    partial = FULL
-    if road.settings.partial_updates and road.changed is not None:
-        partial = partial_blocks(road.con, plan, road.rules, road.changed, targets)
-    work = job(txn, now, planned.slices, road.settings, _folds(road, plan, targets), road.rules.combine, partial)
+        yield None
+        return
     if tagged.resolved and road.rules.merge.merger is not None:
         give_back(road.con, [t.slice_no for t in targets if t.kind == APPEND and t.slice_no is not None])
     by_key = road.settings.bulk_insert_sorts and road.verb.operation == "BULK_INSERT"
-    names, ords = now.schema.names, ordering_columns(plan)
+    names, ords = planned.now.schema.names, ordering_columns(plan)
     held, hashed = road.batch.held, road.rules.combine
     with rows_of(
         road.con, names, ords, targets, tagged.looked_up, txn.instant, by_key, tagged.resolved, hashed, held
     ) as rows:
-        return write_targets(road.con, work, targets, rows)
+        yield rows
 
 
-def _folds(road: _Road, plan: read.ReadPlan, targets: Sequence[Target]) -> dict[int, tuple[deltas.Batch, int]]:
+def _folds(road: Road, plan: read.ReadPlan, targets: Sequence[Target]) -> dict[int, tuple[deltas.Batch, int]]:
     """What the logs of the slices do whose base files are rewritten."""
     logged = [n for t in targets if t.kind == REWRITE and (n := t.slice_no) is not None and plan.slices[n].logs]
     return dict(zip(logged, deltas.prepare(road.con, plan.view, [plan.slices[n] for n in logged]), strict=True))
 
 
-def _replaced(road: _Road, plan: read.ReadPlan) -> dict[str, list[str]]:
+def _replaced(road: Road, plan: read.ReadPlan) -> dict[str, list[str]]:
     """Partition path -> ids of the file groups that a replacecommit takes out: all visible ones (hudi-format 10.6)."""
     if not road.verb.replaces:
         return {}
@@ -494,7 +542,7 @@ def _replaced(road: _Road, plan: read.ReadPlan) -> dict[str, list[str]]:
     return gone
 
 
-def _rows_in(road: _Road, plan: read.ReadPlan, replaced: Mapping[str, Sequence[str]]) -> int:
+def _rows_in(road: Road, plan: read.ReadPlan, replaced: Mapping[str, Sequence[str]]) -> int:
     """How many rows the replaced groups hold."""
     groups = {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
     numbers = [n for n, s in enumerate(plan.slices) if s.group in groups]

@@ -59,6 +59,7 @@ class BaseSpec:
     settings: WriteConfig
     key_fields: Sequence[str] = ()
     same_keys: bool = False  # the keys of a rewritten file stay as they are
+    aside: str = ""  # the path at which the file is made, when it gets its name afterwards
 
     @property
     def path(self) -> str:
@@ -188,7 +189,7 @@ class _Writer:
         self._keys_known = known is not None
         self._footers: list[pq.FileMetaData] = []
         self._parquet: pq.ParquetWriter | None = None
-        self._sink = storage.sink(spec.path)
+        self._sink = storage.sink(spec.aside or spec.path)
 
     def __enter__(self) -> "_Writer":
         return self

@@ -24,18 +24,20 @@ from lakesql.table.sight import sight
 from lakesql.table.state import TableState, read_config
 from lakesql.write import metadata_table
 from lakesql.write.carried import handed_on
-from lakesql.write.transaction import Transaction, beat, heartbeat_path, marked_files, temporary_folder
+from lakesql.write.transaction import OWNER, PLANNED, Transaction, beat, clear, heartbeat_path, marked_files
 
 _DRAWS_MAX = 10
 _LATE_S = (0.5, 1.0, 2.0)
 
 
-def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tzinfo) -> Transaction:
+def begin(
+    state: TableState, action: str, operation: str, clock: Clock, zone: tzinfo, owner: bytes = OWNER
+) -> Transaction:
     """Announce a write: heartbeat, requested, inflight. The instant is larger than every time on the timeline."""
     newest = state.timeline.newest_time
     for _ in range(_DRAWS_MAX):
         instant = draw(clock, newest, zone, state.path)
-        txn = Transaction(state.storage, state.config, instant, action, operation, alone=True)
+        txn = Transaction(state.storage, state.config, instant, action, operation, owner, alone=owner == OWNER)
         try:
             beat(txn)
             requested = b"" if action != "replacecommit" else encode_record("HoodieRequestedReplaceMetadata", {})
@@ -239,7 +241,7 @@ def finish(txn: Transaction) -> str | None:
             if txn.alone and txn.storage.remote:  # no folder is there to be removed, and the markers' names are known
                 txn.storage.delete_all([*txn.markers, heartbeat_path(txn.instant)])
             else:
-                txn.storage.delete_tree(temporary_folder(txn.instant))
+                clear(txn.storage, txn.instant, txn.owner == PLANNED)
                 txn.storage.delete(heartbeat_path(txn.instant))
     except Exception as error:  # the commit is complete: whatever goes wrong from here on is no failed write
         return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
@@ -253,18 +255,24 @@ def abort(txn: Transaction) -> None:
     instant that did complete is left alone, but for its traces: an interrupt may come right after its put.
     """
     with suppress(OSError, LakeError), store_calls.beyond_budget():
-        if _completed(txn):
+        if is_completed(txn):
             finish(txn)
             return
         for path, _ in marked_files(txn.storage, txn.instant):
             txn.storage.delete(path)
-        txn.storage.delete_tree(temporary_folder(txn.instant))
+        clear(txn.storage, txn.instant, txn.owner == PLANNED)
         for stage in (INFLIGHT, REQUESTED):
             txn.storage.delete(_file(txn, stage))
         txn.storage.delete(heartbeat_path(txn.instant))
 
 
-def _completed(txn: Transaction) -> bool:
+def is_pending(txn: Transaction) -> bool:
+    """Whether the instant was neither completed nor given up (its heartbeat goes first then), nor rolled back by anybody."""
+    there = txn.storage.stat
+    return there(heartbeat_path(txn.instant)) is not None and there(_file(txn, INFLIGHT)) is not None
+
+
+def is_completed(txn: Transaction) -> bool:
     """Whether the timeline has the instant as completed."""
     files, _ = txn.storage.list(txn.config.timeline_folder)
     named = {f.path.rsplit("/", 1)[-1]: f.modified_ms for f in files}

@@ -12,7 +12,7 @@ Here is the only place where copy-on-write and merge-on-read differ: `Target.kin
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -38,7 +38,7 @@ from lakesql.write.partial import FULL, Partial
 from lakesql.write.plan import APPEND, CREATE, DELETED, INSERTED, REWRITE, UPDATED, Target
 from lakesql.write.settings import WriteConfig
 from lakesql.write.stream import ORD_PREFIX, ROW_FATE, ROW_HASH, ROW_KEY, ROW_NO, ROW_PART, Stream
-from lakesql.write.transaction import APPEND_MARKER, CREATE_MARKER, MERGE_MARKER, Transaction, beat, mark
+from lakesql.write.transaction import APPEND_MARKER, CREATE_MARKER, MERGE_MARKER, Transaction, aside, beat, mark
 from lakesql.write.workers import ClosedError, Workers
 
 WORKERS = 2
@@ -47,6 +47,9 @@ PART_ROWS = 65_536
 BATCH_ROWS = 65_536
 _QUEUED_BYTES = 32 << 20
 
+Publish = Callable[[str, Callable[[], None], int], int]
+"""(path of a file that is made, what gives it its name, its size) -> the size of the file of that name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -54,7 +57,7 @@ class Job:
 
     txn: Transaction
     state: TableState
-    slices: Sequence[FileSlice]
+    slices: Sequence[FileSlice] | Mapping[int, FileSlice]
     settings: WriteConfig
     schema: pa.Schema  # with meta columns
     avro: Mapping[str, Any]  # with meta columns
@@ -64,12 +67,16 @@ class Job:
     ]  # slice number -> what its log does to its base file, where that is rewritten
     unique: bool  # a new key comes once
     partial: Partial
+    logs: Sequence[LogFile] = ()  # version 6: those that lie in the table, committed or not
+    first: int = 0  # number of the first target among all of the commit
+    stage: int = 0  # of the write token of log files
+    publish: Publish | None = None  # how a file gets its name, when another attempt may have been there before
 
 
 def job(
     txn: Transaction,
     state: TableState,
-    slices: Sequence[FileSlice],
+    slices: Sequence[FileSlice] | Mapping[int, FileSlice],
     settings: WriteConfig,
     folds: Mapping[int, tuple[Batch, int]],
     unique: bool = False,
@@ -80,13 +87,16 @@ def job(
     # Several ordering values need a wrapper that 0.15 and 1.0 cannot read.
     ordered = config.merge_mode != COMMIT_TIME and (config.version >= 9 or len(config.ordering_fields) == 1)
     schema = pa.schema([*meta, *state.schema])
-    return Job(txn, state, slices, settings, schema, with_meta_fields(state.avro), ordered, folds, unique, partial)
+    avro = with_meta_fields(state.avro)
+    logs = [f for f in state.files if isinstance(f, LogFile)] if config.version < 8 else []
+    return Job(txn, state, slices, settings, schema, avro, ordered, folds, unique, partial, logs)
 
 
-def write_targets(
-    con: duckdb.DuckDBPyConnection, work: Job, targets: Sequence[Target], rows: Stream
-) -> list[WriteStat]:
-    """Write all targets; one stat each, in their order. `rows` covers every target, each in one piece."""
+def write_targets(work: Job, targets: Sequence[Target], rows: Iterable[tuple[int, pa.Table]]) -> list[WriteStat]:
+    """Write all targets; one stat each, in their order.
+
+    `rows` are pieces with the number of their target; they cover every target, whose pieces follow each other.
+    """
     alone = sum(t.kind != APPEND for t in targets) == 1
     pa.default_memory_pool().release_unused()  # what reading the rows has left: 200 MB of 5M rows
     stats: list[WriteStat | None] = [None] * len(targets)
@@ -98,7 +108,7 @@ def write_targets(
 
     with Workers(WORKERS, "lakesql-write", abandon) as workers, Workers(WORKERS, "lakesql-log") as log_workers:
         logs = _LogBuffer(work, stats, log_workers)
-        for number, piece in _by_target(con, rows):
+        for number, piece in rows:
             if targets[number].kind == APPEND:
                 if number not in logs and logs.is_full():
                     logs.flush()
@@ -124,8 +134,8 @@ def write_targets(
     return [s for s in stats if s is not None]
 
 
-def _by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Iterator[tuple[int, pa.Table]]:
-    """The rows in pieces of one target each, cut by the known numbers of rows."""
+def by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Generator[tuple[int, pa.Table]]:
+    """The rows of a stream in pieces of one target each, with its number."""
     if rows.table is not None:
         first = 0
         for number, count in rows.sequence:
@@ -133,17 +143,22 @@ def _by_target(con: duckdb.DuckDBPyConnection, rows: Stream) -> Iterator[tuple[i
                 yield number, rows.table.slice(first + at, min(ROW_GROUP_ROWS, count - at))
             first += count
         return
-    sequence = iter(rows.sequence)
-    number, left = next(sequence)
     with con.sql(rows.sql).to_arrow_reader(BATCH_ROWS) as reader:
-        for batch in reader:
-            table, first = pa.Table.from_batches([batch]), 0
-            while first < batch.num_rows:
-                if not left:
-                    number, left = next(sequence)
-                taken = min(left, batch.num_rows - first)
-                yield number, table.slice(first, taken)
-                first, left = first + taken, left - taken
+        yield from cut(reader, rows.sequence)
+
+
+def cut(batches: Iterable[pa.RecordBatch], counts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, pa.Table]]:
+    """The rows in pieces of one target each. `counts`: the targets as they come, and their numbers of rows."""
+    sequence = iter(counts)
+    number, left = next(sequence)
+    for batch in batches:
+        table, first = pa.Table.from_batches([batch]), 0
+        while first < batch.num_rows:
+            if not left:
+                number, left = next(sequence)
+            taken = min(left, batch.num_rows - first)
+            yield number, table.slice(first, taken)
+            first, left = first + taken, left - taken
     assert (left, next(sequence, None)) == (0, None), "the rows must be as many as were counted"
 
 
@@ -190,7 +205,7 @@ class _Feed:
 def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table], alone: bool) -> WriteStat:
     txn, storage = work.txn, work.txn.storage
     base = work.slices[target.slice_no].base if target.slice_no is not None else None
-    token = f"{number}-0-1"
+    token = f"{work.first + number}-0-1"
     spec = BaseSpec(
         partition=target.partition,
         file_id=target.file_id,
@@ -202,6 +217,7 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
         inserts=target.inserts + target.changes.revived,
         settings=work.settings,
         key_fields=work.state.config.record_key_fields,
+        aside="" if work.publish is None else aside(txn.instant),
     )
     mark(txn, spec.path, CREATE_MARKER if base is None else MERGE_MARKER)
     made = _Numbered(work, number, spec.inserts > 0)
@@ -220,6 +236,9 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
                 edit, added = _edit(made, list(rows), fold)
                 spec = replace(spec, inserts=sum(piece.num_rows for piece in added))
                 written = rewrite(storage, spec, base, edit, added, alone) if base else write_new(storage, spec, added)
+    size_bytes = written.size_bytes
+    if work.publish is not None:
+        size_bytes = work.publish(spec.path, lambda: storage.rename(spec.aside, spec.path), size_bytes)
     where = f"{txn.where}: {txn.action} {txn.instant}"
     logged = made.logged_rows
     require_rows(where, target, written.rows_before + logged, written.rows)
@@ -234,10 +253,10 @@ def _write_base(work: Job, number: int, target: Target, rows: Iterator[pa.Table]
         num_deletes=changes.deletes,
         num_update_writes=changes.updates,
         num_inserts=target.inserts + changes.revived,
-        total_write_bytes=written.size_bytes,
+        total_write_bytes=size_bytes,
         total_write_errors=0,
         partition_path=target.partition,
-        file_size_in_bytes=written.size_bytes,
+        file_size_in_bytes=size_bytes,
         prev_base_file=base.name if base is not None else None,
     )
 
@@ -248,7 +267,7 @@ class _Numbered:
     def __init__(self, work: Job, number: int, grows: bool = False, first: int = 0) -> None:
         self._work = work
         self._grows = grows  # new keys come to the file
-        self._prefix = f"{work.txn.instant}_{number}_"
+        self._prefix = f"{work.txn.instant}_{work.first + number}_"
         self._next = first
         self.logged_rows = 0  # what the log adds to the rows of the old file
         self.new_keys: list[pa.Table] = []
@@ -390,9 +409,8 @@ class _LogBuffer:
         self._held: dict[int, _Held] = {}
         self._workers = workers
         self._running: deque[Future[Any]] = deque()
-        logs = [f for f in work.state.files if isinstance(f, LogFile)] if work.state.config.version < 8 else []
         self._logs: dict[tuple[str, str], list[LogFile]] = {}
-        for file in logs:
+        for file in work.logs:
             self._logs.setdefault((file.partition, file.file_id), []).append(file)
 
     def __contains__(self, number: int) -> bool:
@@ -462,10 +480,14 @@ class _LogBuffer:
         assert target.slice_no is not None, "a log file belongs to a slice"
         file_slice = work.slices[target.slice_no]
         siblings = self._logs.get(file_slice.group, [])
-        name, number_in_slice = next_log_file(file_slice, txn.instant, f"{number}-0-1", version, siblings)
+        token = f"{work.first + number}-{work.stage}-1"
+        name, number_in_slice = next_log_file(file_slice, txn.instant, token, version, siblings)
         path = f"{target.partition}/{name}" if target.partition else name
         mark(txn, path, CREATE_MARKER if version >= 8 else APPEND_MARKER)
-        txn.storage.put(path, data)
+        if work.publish is not None:
+            work.publish(path, lambda: txn.storage.put(path, data), len(data))
+        else:
+            txn.storage.put(path, data)
         own_slice = [f.name for f in sorted(siblings, key=lambda f: f.version) if f.instant == file_slice.instant]
         require_records(f"{txn.where}: {txn.action} {txn.instant}", target, records, deletes)
         return WriteStat(

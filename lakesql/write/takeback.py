@@ -27,7 +27,7 @@ from lakesql.format.timeline import (
     parse_instant_file,
 )
 from lakesql.table.state import TableState
-from lakesql.write.transaction import OWNER, heartbeat_path, marked_files, temporary_folder
+from lakesql.write.transaction import OWNER, clear, heartbeat_path, marked_files
 
 _COMMAND_TOKEN = "1-0-1"
 
@@ -180,7 +180,7 @@ def remove_files(state: TableState, plan: RollbackPlan, rollback: str) -> TableS
 def erase_instant(state: TableState, instant: Instant, keep_plan: bool = False) -> None:
     """Remove the traces of a pending instant: markers, inflight, requested, heartbeat, in this order."""
     storage, layout, folder = state.storage, state.config.layout, state.timeline_folder
-    storage.delete_tree(temporary_folder(instant.requested))
+    clear(storage, instant.requested, planned=True)
     for stage in (INFLIGHT,) if keep_plan else (INFLIGHT, REQUESTED):
         storage.delete(f"{folder}/{instant_file_name(instant.requested, instant.action, stage, layout)}")
     storage.delete(heartbeat_path(instant.requested))

@@ -2,17 +2,21 @@
 
 Before each data file an empty marker is put into `.hoodie/.temp/<instant>/` (hudi-format 9.5); a rollback, ours or
 Spark's, deletes what the markers name. `.hoodie/.heartbeat/<instant>` with the content `lakesql` says whose instant it
-is: whoever holds the table's lock and finds one knows that its writer is dead.
+is: whoever holds the table's lock and finds one knows that its writer is dead. A write that is cut for several workers
+(`plans`) does not hold the lock while they are at work: its heartbeat says PLANNED, and it lives as long as that is young.
 """
 
 import time
+import uuid
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from lakesql.format.metadata import TableConfig
 from lakesql.storage import Storage
 
-OWNER = b"lakesql"
+OWNER, PLANNED = b"lakesql", b"lakesql plan"
 HEARTBEAT_S = 30
+WORK = ".hoodie/.lakesql"
 CREATE_MARKER, MERGE_MARKER, APPEND_MARKER = "CREATE", "MERGE", "APPEND"
 
 
@@ -25,6 +29,7 @@ class Transaction:
     instant: str
     action: str
     operation: str
+    owner: bytes = OWNER
     beaten: list[float] = field(default_factory=list, compare=False)  # monotonic time of each heartbeat
     alone: bool = False  # nobody but this attempt has written for the instant
     markers: list[str] = field(default_factory=list, compare=False)  # paths of the markers of this attempt
@@ -40,6 +45,32 @@ def heartbeat_path(instant: str) -> str:
 
 def temporary_folder(instant: str) -> str:
     return f".hoodie/.temp/{instant}"
+
+
+def work_folder(instant: str) -> str:
+    """Where a plan keeps rows and files in the making. Not among the markers: Spark takes each file there for one."""
+    return f"{WORK}/{instant}"
+
+
+def clear(storage: Storage, instant: str, planned: bool) -> None:
+    """Remove the markers of an instant, and what a plan has put aside."""
+    storage.delete_tree(temporary_folder(instant))
+    if planned:
+        storage.delete_tree(work_folder(instant))
+
+
+def clear_leftovers(storage: Storage, pending: Callable[[], Collection[str]]) -> None:
+    """Remove what plans have put aside that are over: Spark, which may roll one back, does not know of it."""
+    names = storage.list(WORK)[1]
+    kept = pending() if names else ()
+    for name in names:
+        if name not in kept:
+            storage.delete_tree(work_folder(name))
+
+
+def aside(instant: str) -> str:
+    """A path of its own for a file in the making."""
+    return f"{work_folder(instant)}/made/{uuid.uuid4()}"
 
 
 def marker_path(instant: str, path: str, kind: str) -> str:
@@ -60,7 +91,7 @@ def beat(txn: Transaction) -> None:
     now = time.monotonic()
     if not txn.beaten or now - txn.beaten[-1] > HEARTBEAT_S:
         txn.beaten[:] = [now]
-        txn.storage.put(heartbeat_path(txn.instant), OWNER)
+        txn.storage.put(heartbeat_path(txn.instant), txn.owner)
 
 
 def marked_files(storage: Storage, instant: str) -> list[tuple[str, str]]:
