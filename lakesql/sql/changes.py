@@ -221,13 +221,9 @@ def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fat
         make_known(con, INPUT_ORDER)
         seen = session.instance.snapshot(session.require_path(statement.target), number)
         state, target, plan = compiled(statement, seen)
-        try:
-            con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
-        except duckdb.BinderException:
-            with suppress(duckdb.Error):
-                _refuse_dropping(con, state, plan)  # structs without a field in common
-            raise
-        _refuse_dropping(con, state, plan)
+        for inside in plan.inside_sqls:
+            require_known_fields(state, con.sql(inside).to_arrow_table().schema)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
         con.execute(f"DROP TABLE IF EXISTS {narrow.SOURCE}")
         make_known(con)
         moves = bool(plan.moving_rows_sql) and bool(con.execute(MOVES).fetchall())
@@ -250,12 +246,6 @@ def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fat
         if plan.found_sql and not moves and not con.execute(plan.doubts_sql).fetchall():
             places = Found(plan.found_sql, seen)
         return _Staged(rows_sql, unchanged, plan.assigned, state, target, fails, places)
-
-
-def _refuse_dropping(con: duckdb.DuckDBPyConnection, state: TableState, plan: Compiled) -> None:
-    """TableError when a statement gives a struct a field that the table's lacks: a cast would drop it."""
-    for inside in plan.inside_sqls:
-        require_known_fields(state, con.sql(inside).to_arrow_table().schema)
 
 
 def _keys_everywhere(session: Session, state: TableState) -> bool:
