@@ -231,7 +231,7 @@ def record_of(schema: pa.Schema, table_name: str) -> AvroSchema:
     """
     name = _sanitised(table_name)
     space = f"hoodie.{name}"
-    fields = _avro_fields(list(schema), f"{space}.{name}_record", "")
+    fields = fields_of(list(schema), f"{space}.{name}_record", "")
     return {"type": "record", "name": f"{name}_record", "namespace": space, "fields": fields}
 
 
@@ -241,7 +241,8 @@ def _sanitised(name: str) -> str:
     return clean if _NAME.match(clean) else "__" + clean[1:]
 
 
-def _avro_fields(fields: Sequence[pa.Field], namespace: str, outer: str) -> list[dict[str, Any]]:
+def fields_of(fields: Sequence[pa.Field], namespace: str, outer: str) -> list[dict[str, Any]]:
+    """The Avro fields of a record whose full name is `namespace`; `outer` begins the names that errors tell."""
     out: list[dict[str, Any]] = []
     for field in fields:
         where = f"{outer}{field.name}"
@@ -272,7 +273,7 @@ def _avro_type(t: pa.DataType, namespace: str, name: str, where: str) -> Any:
     if pa.types.is_map(t) and is_text(t.key_type):
         return {"type": "map", "values": _optional(t.item_field, namespace, name, where + "{}")}
     if pa.types.is_struct(t) and t.num_fields:
-        fields = _avro_fields([t.field(i) for i in range(t.num_fields)], f"{namespace}.{name}", where + ".")
+        fields = fields_of([t.field(i) for i in range(t.num_fields)], f"{namespace}.{name}", where + ".")
         return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
     raise Unsupported(f"column {where!r}: a Hudi table cannot hold {t}. {_advice(t)}")
 

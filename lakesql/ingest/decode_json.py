@@ -8,8 +8,9 @@ first counts. `lakesql.json.lenient`: texts are read as numbers and booleans, 1.
 
 Columns come from `lakesql.json.columns`, else from the registry (with a wire format), else from the target table, else
 from the first records of the run's ranges (`sampling`), so that they do not depend on which task is first. A table that
-takes new columns has both: its own, and those of the sample that it lacks. They stay for the run; keys that have no
-column are ignored, or kept as JSON in `lakesql.json.rest.column` with `lakesql.json.unknown.keys = keep`.
+takes new columns has both: its own, with what the sample has more inside them, and those of the sample that it lacks.
+They stay for the run; keys that have no column are ignored, or kept as JSON in `lakesql.json.rest.column` with
+`lakesql.json.unknown.keys = keep`.
 """
 
 import json
@@ -36,6 +37,7 @@ from lakesql.ingest.json_types import (
     columns_of_json_schema,
     columns_of_sql,
     columns_of_structure,
+    fuller,
     places,
     quoted,
     text_literal,
@@ -283,7 +285,7 @@ class JsonValues:
         if self._hint is not None and len(self._hint):
             own = [f for f in self._hint if f.name != self._rest]
             known = columns_of_arrow(pa.schema(own))
-            return [*known, *self._new(known, first())] if self._shared.evolve and self._part == "value" else known
+            return self._evolved(known, first()) if self._shared.evolve and self._part == "value" else known
         return self._found(first())
 
     def _found(self, texts: pa.Array) -> list[Column]:
@@ -292,11 +294,14 @@ class JsonValues:
         columns = self._sampled(texts, images)
         return columns or (self._sampled(texts, ("$",)) if self._envelope and self._envelope.bare else [])
 
-    def _new(self, known: Sequence[Column], texts: pa.Array) -> list[Column]:
-        """The columns of these documents that the target lacks and may get."""
+    def _evolved(self, known: Sequence[Column], texts: pa.Array) -> list[Column]:
+        """The target's columns with what it lacks of these documents and may get: fields inside them, and columns."""
+        found = self._found(texts)
+        there = {c.name: c.type for c in found}
+        own = [Column(c.name, fuller(c.type, there.get(c.name, c.type))) for c in known]
         taken = {c.name.lower() for c in known} | {n.lower() for n in (*KAFKA.names, self._rest or "")}
-        found = (c for c in self._found(texts) if not c.name.lower().startswith("_hoodie_"))
-        return [c for c in found if c.name.lower() not in taken]
+        new = (c for c in found if not c.name.lower().startswith("_hoodie_"))
+        return [*own, *(c for c in new if c.name.lower() not in taken)]
 
     def _sampled(self, texts: pa.Array, images: Sequence[str]) -> list[Column]:
         """The columns of the objects at these paths in the first documents of a batch."""

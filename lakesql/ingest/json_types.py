@@ -209,6 +209,27 @@ def _flat_sql(t: pa.DataType) -> str:
     return next((name for is_, name in known if is_(t)), str(t))
 
 
+def fuller(known: Type, found: Type) -> Type:
+    """A column's type with the fields that it lacks inside of those that sample documents have there; the same object if
+    that is none. A name that differs from one of the column's in case only is no new field."""
+    if known.kind == "struct" and found.kind == "struct":
+        there = dict(zip(found.names, found.children, strict=True))
+        fields = [Column(n, fuller(t, there.get(n, t))) for n, t in zip(known.names, known.children, strict=True)]
+        taken = {n.lower() for n in known.names}
+        new = [Column(n, t) for n, t in there.items() if n.lower() not in taken]
+        same = not new and all(c.type is t for c, t in zip(fields, known.children, strict=True))
+        return known if same else struct_of([*fields, *new])
+    if known.kind == "list" and found.kind == "list":
+        item = fuller(known.children[0], found.children[0])
+        return known if item is known.children[0] else Type("list", item.sql + "[]", (), (item,))
+    if known.kind == "map" and found.kind in ("struct", "map"):  # of objects a sample cannot tell the two apart
+        value = known.children[0]
+        for one in found.children:
+            value = fuller(value, one)
+        return known if value is known.children[0] else Type("map", f"MAP(VARCHAR, {value.sql})", (), (value,))
+    return known
+
+
 # ---------------------------------------------------------------- structures and JSON schemas
 def columns_of_structure(text: str | None) -> list[Column]:
     """The columns of what json_group_structure says about sample documents. Keys that were always null are left out,

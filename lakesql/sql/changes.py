@@ -34,6 +34,7 @@ from lakesql.table.listing import look
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
 from lakesql.write import Outcome, WriteResult, preview, write
+from lakesql.write.columns import require_known_fields, with_new
 from lakesql.write.found import Found
 from lakesql.write.index import index_of, of_table
 from lakesql.write.names_of_settings import DUPLICATES, EVOLVE, INSERT_OPERATION, OVERWRITE_MODE
@@ -220,6 +221,8 @@ def _stage(session: Session, statement: Spelled, compiled: Compile[Spelled], fat
         make_known(con, INPUT_ORDER)
         seen = session.instance.snapshot(session.require_path(statement.target), number)
         state, target, plan = compiled(statement, seen)
+        for inside in plan.inside_sqls:
+            require_known_fields(state, con.sql(inside).to_arrow_table().schema)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {STAGE} AS {plan.stage_sql}").fetchall()
         con.execute(f"DROP TABLE IF EXISTS {narrow.SOURCE}")
         make_known(con)
@@ -277,18 +280,20 @@ def _target(session: Session, state: TableState, name: str, placed: bool = False
     """
     config = state.config
     options = session.write_settings(config.properties)
-    added = "".join(
-        f", CAST(NULL AS {duckdb_type(state.schema.field(c).type, c)}) AS {quote(c)}" for c in state.added_names
-    )
+    kinds = {f.name: duckdb_type(f.type, f.name) for f in state.schema}
+    added = "".join(f", CAST(NULL AS {kinds[c]}) AS {quote(c)}" for c in state.added_names)
+    if state.grown_names:
+        casts = ", ".join(f"CAST({quote(c)} AS {kinds[c]}) AS {quote(c)}" for c in state.grown_names)
+        added = f" REPLACE ({casts}){added}"
     target = Target(
         name=name,
-        columns={f.name: duckdb_type(f.type, f.name) for f in state.schema},
+        columns=kinds,
         key_fields=config.record_key_fields,
         partition_fields=config.partition_fields,
         ordering_fields=tuple(f for f in config.ordering_fields if f in state.schema.names),
         event_time=config.merge_mode == "EVENT_TIME_ORDERING",
         snapshot=f"SELECT *{added} FROM {session.home}hudi_scan({literal(state.path)})",
-        placed=placed_sql(state.path) if placed and config.meta_fields and not state.added_names else "",
+        placed=placed_sql(state.path) if placed and config.meta_fields and not state.evolves else "",
         plain_paths=has_plain_paths(config),
     )
     require_plain_keys(target)
@@ -401,7 +406,7 @@ def _insert_rows(session: Session, statement: Insert, state: TableState) -> tupl
     statement = _in_duckdb(statement) if statement.spark else statement
     query = f"{statement.ctes} SELECT * FROM ({_defaults_as_null(statement.source.sql)})"
     given = described(session, query)
-    if evolve.wanted(session, state):
+    if evolves := evolve.wanted(session, state):
         source = session.con.sql(f"SELECT * FROM ({query}) LIMIT 0").to_arrow_table().schema
         state = evolve.for_insert(state, statement, source)
     fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}
@@ -411,6 +416,9 @@ def _insert_rows(session: Session, statement: Insert, state: TableState) -> tupl
         return f"SELECT {', '.join([*map(quote, names), *static])} FROM ({query})", state
     wanted = _positional_columns(statement, state, set(fixed))
     places = [i for i, name in enumerate(given) if name not in META_COLUMNS]
+    if evolves and len(places) == len(wanted):
+        named = [source.field(i).with_name(name) for i, name in zip(places, wanted, strict=True)]
+        state = with_new(state, pa.schema(named), wanted)
     if len(places) != len(wanted):
         raise SQLError(
             f"INSERT INTO {statement.target[-1]} expects {len(wanted)} columns ({', '.join(wanted)}), "

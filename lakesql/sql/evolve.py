@@ -1,8 +1,8 @@
-"""Columns that a MERGE or INSERT adds to its table, when a setting asks for it.
+"""Columns, and fields inside them, that a MERGE or INSERT adds to its table, when a setting asks for it.
 
 A column of the source that the table lacks is appended to the table's schema as nullable, with the type of the source
-brought to what a Hudi table can hold; older rows have NULL there. Nothing is dropped, renamed or retyped. Without the
-setting an unknown column stays an error that names it.
+brought to what a Hudi table can hold, and so is a field of a struct, at any depth; older rows have NULL there. Nothing is
+dropped, renamed or retyped. Without the setting an unknown column or field stays an error that names it.
 """
 
 import pyarrow as pa

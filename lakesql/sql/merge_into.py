@@ -111,12 +111,29 @@ def compile_merge(
         differing_sql=places.differing_sql(target, later) if later else "",
         found_sql=places.found_sql(target, wanted.all_matched or duplicates != "error") if told else "",
         doubts_sql=places.doubts_sql(target, on) if told else "",
+        inside_sqls=tuple(_inside(merge, names, actions, types)),
     )
     if not moved:
         return plan
     inserts = any(a.clause.action == "insert" for a in actions)
     moves = tuple(stage.move_checks(target, inserts, chosen[0]))
     return replace(plan, move_checks=moves, moving_rows_sql=stage.moving_rows_sql(target, *chosen))
+
+
+def _inside(merge: Merge, names: Names, actions: Sequence[_Action], types: Mapping[str, str]) -> Iterator[str]:
+    """For each clause the values that it gives to columns with structs, of no row."""
+    target, source = names.target, quote(names.source_alias)
+    as_they_are = {f"{source}.{quote(name)}": types.get(lower) for lower, name in names.source.items()}
+    for action in actions:
+        given = {c: v for c, v in action.values.items() if as_they_are.get(v) != target.columns[c]}
+        if structs := _structs(given, target):
+            rows = f"(SELECT * FROM {merge.source.sql}) AS {source}, ({target.snapshot}) AS {quote(names.target_alias)}"
+            yield f"{_with(merge.ctes)}SELECT {structs} FROM {rows} LIMIT 0"
+
+
+def _structs(values: Mapping[str, str], target: Target) -> str:
+    """Those of the values that are of columns with structs, as a SELECT list."""
+    return ", ".join(f"{value} AS {quote(c)}" for c, value in values.items() if "STRUCT(" in target.columns[c])
 
 
 def _texts(merge: Merge) -> Iterator[str]:
@@ -195,7 +212,10 @@ def compile_update(statement: Update, target: Target, numbered: bool = False, fa
     select = stage.with_same(select, compared)
     rows = stage.rows_sql(target, numbered, marked=not fates)
     unchanged = "" if fates else stage.unchanged_sql()
-    plan = _with_places(Compiled(select, (), rows, unchanged_sql=unchanged, assigned=frozenset(cast)), target)
+    structs = _structs(values, target)
+    inside = (f"{_with(update.ctes)}SELECT {structs} FROM ({target.snapshot}) AS {alias} LIMIT 0",) if structs else ()
+    plan = Compiled(select, (), rows, unchanged_sql=unchanged, assigned=frozenset(cast), inside_sqls=inside)
+    plan = _with_places(plan, target)
     if not changed:
         return plan
     moves = tuple(stage.move_checks(target, False))

@@ -67,6 +67,8 @@ class Compiled:
     found_sql: str = ""
     """Where the rows with keys of the stage are, unless `doubts_sql` yields a row (`places`); '' when not known."""
     doubts_sql: str = ""
+    inside_sqls: tuple[str, ...] = ()
+    """The values of columns with structs as they are before their casts, of no row: what is in them is in their types."""
 
 
 def identity(target: Target) -> list[str]:

@@ -56,6 +56,8 @@ class TableState:
     instant_files: Mapping[str, FileInfo]
     added: tuple[Mapping[str, object], ...] = ()
     """Avro fields of columns that a write in progress appends to the schema."""
+    grown: Mapping[str, object] | None = None
+    """The table's Avro schema with the fields that a write in progress adds inside its columns; None: it adds none."""
 
     @property
     def path(self) -> str:
@@ -91,8 +93,8 @@ class TableState:
     @cached_property
     def avro(self) -> dict[str, object]:
         """The Avro schema of the table's columns, without the meta columns."""
-        stored = self.avro_as_of(None)
-        return stored | {"fields": [*cast(list[object], stored["fields"]), *self.added]} if self.added else stored
+        present = self.avro_as_of(None) if self.grown is None else dict(self.grown)
+        return present | {"fields": [*cast(list[object], present["fields"]), *self.added]} if self.added else present
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -103,6 +105,21 @@ class TableState:
     def added_names(self) -> tuple[str, ...]:
         """The columns that a write in progress appends."""
         return tuple(str(f["name"]) for f in self.added)
+
+    @cached_property
+    def grown_names(self) -> tuple[str, ...]:
+        """The columns inside which a write in progress adds fields."""
+        stored = arrow_schema(self.avro_as_of(None)) if self.grown is not None else pa.schema([])
+        return tuple(f.name for f in stored if f.type != self.schema.field(f.name).type)
+
+    @property
+    def evolves(self) -> bool:
+        """Whether a write in progress changes the schema."""
+        return bool(self.added) or self.grown is not None
+
+    def evolved_as(self, other: "TableState") -> "TableState":
+        """This state with the schema change of another one; they have the same stored schema."""
+        return replace(self, added=other.added, grown=other.grown) if other.evolves else self
 
     def with_columns(self, schema: pa.Schema) -> "TableState":
         """The same state with these nullable columns appended, for a write that adds them."""

@@ -298,10 +298,9 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
     now = look(state.storage)
     if now.timeline.pending(*WRITE_ACTIONS, "rollback", "restore"):
         now = load(state.storage)  # undoing them is about files that nobody counts
-    if state.added:
-        now = replace(now, added=state.added)
     require_writable(now)
-    if not now.schema.equals(state.schema):
+    before = replace(state, added=(), grown=None) if state.evolves else state
+    if not now.schema.equals(before.schema):
         raise CommitConflict(
             f"{state.path}: the table's schema changed while the rows were prepared. Nothing was committed. Run the "
             "statement again."
@@ -314,8 +313,8 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
     zone = timeline_zone(now, settings.timezone)
     undone = undo_dead_writes(now, clock, zone)
     if not undone:
-        return now, zone, []
-    return replace(load(state.storage), added=state.added), zone, undone
+        return now.evolved_as(state), zone, []
+    return load(state.storage).evolved_as(state), zone, undone
 
 
 def preview(

@@ -24,6 +24,7 @@ from lakesql.table.keys import partition_path_sql, record_key_sql
 from lakesql.table.merge import ALWAYS, Rule
 from lakesql.table.names import duckdb_type, literal, quote
 from lakesql.table.state import TableState
+from lakesql.write.columns import require_known_fields
 from lakesql.write.duplicates import refuse_look_alikes, unite_copies
 from lakesql.write.held import HELD_ROWS, drop, hold, own
 from lakesql.write.plan import BATCH, DELETE, INSERT, MARKED, NUMBER, UPSERT
@@ -84,6 +85,7 @@ def materialise(
     """
     given = _described(con, rows_sql)
     sources = _sources(state, given, rules)
+    _require_fields(con, state, rows_sql, sources)
     select = _select_sql(state, rows_sql, given, sources, rules, options)
     drop(con)
     held = None
@@ -150,6 +152,18 @@ def _sources(state: TableState, given: Mapping[str, str], rules: Rules) -> dict[
         )
     _require_key_columns(state, set(by_name), rules)
     return {c: (by_name[c.lower()], given[by_name[c.lower()]]) for c in state.schema.names if c.lower() in by_name}
+
+
+def _require_fields(con: Connection, state: TableState, rows_sql: str, sources: Mapping[str, tuple[str, str]]) -> None:
+    """TableError when a struct of the rows has a field that the table's lacks: DuckDB's cast would drop it."""
+    nested = [
+        f"{quote(source)} AS {quote(column)}"
+        for column, (source, kind) in sources.items()
+        if "STRUCT(" in kind and kind != duckdb_type(state.schema.field(column).type, column)
+    ]
+    if nested:
+        none = con.sql(f"SELECT {', '.join(nested)} FROM ({rows_sql}) LIMIT 0").to_arrow_table()
+        require_known_fields(state, none.schema)
 
 
 def _require_key_columns(state: TableState, names: set[str], rules: Rules) -> None:

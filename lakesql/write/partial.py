@@ -56,7 +56,7 @@ def _columns(plan: ReadPlan, rules: Rules, changed: Collection[str]) -> tuple[st
     state = plan.view.state
     config = state.config
     known = config.version >= 8 and config.merge_mode == EVENT_TIME and rules.merge.plain and config.meta_fields
-    if not (config.is_mor and known) or plan.view.evolved or state.added:
+    if not (config.is_mor and known) or plan.view.evolved or state.evolves:
         return ()
     wanted = {*changed, *rules.ordering}
     if not set(state.schema.names) - wanted - set(config.record_key_fields):
