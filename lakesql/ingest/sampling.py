@@ -20,7 +20,7 @@ from lakesql.errors import IngestError
 from lakesql.ingest.model import RAW, Client, Fetched, Job, Plan, Range, TopicPartition
 from lakesql.ingest.tally import joined, tally
 
-_NONE = pa.RecordBatch.from_pylist([], schema=RAW)
+_NONE = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in RAW], schema=RAW)
 ROWS = 10_000
 BYTES = 32 << 20
 PARTITIONS = 50
