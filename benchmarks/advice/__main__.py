@@ -37,6 +37,7 @@ from benchmarks.advice.compare import (
 )
 from benchmarks.advice.workloads import DELTAS, Runner, Workload
 from lakesql.advice import calibration, costs
+from lakesql.advice.apart import KEEPING, keeps_memory
 from lakesql.advice.calibrate import CLOCKS, calibrate
 from lakesql.advice.facts import row_of, table_facts
 from lakesql.advice.measure import measure
@@ -56,8 +57,8 @@ class Plan:
     widths: tuple[str, ...] = ("narrow", "wide")
 
 
-FULL = Plan((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 60_000, 3)
-QUICK = Plan((0.001, 0.01, 0.1, 1.0), 25_000, 3)
+FULL = Plan((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 60_000, 8)
+QUICK = Plan((0.001, 0.01, 0.1, 1.0), 25_000, 8)
 
 
 class Grid:
@@ -155,15 +156,18 @@ def markdown(
         if c.outcome == "wrong"
     ]
     text += ["", "## Break-evens", ""]
-    text += ["| of | rows | spread | at | seen from | by | measured | middle 68 % | predicted | error | right |"]
-    text += ["|---|---|---|---:|---|---|---:|---|---:|---:|---|"]
+    text += [
+        "| of | rows | spread | at | seen from | by | measured | middle 68 % | 95 % | predicted | error | right | inside 68 %, 95 % |"
+    ]
+    text += ["|---|---|---|---:|---|---|---:|---|---|---:|---:|---|---|"]
     for e in evens:
         predicted = "none" if e.predicted is None else f"{e.predicted:.4g}"
         error = "" if e.error is None else f"{e.error:+.0%}"
         verdict = ("yes" if e.right else "no") if e.measurable else "not measurable"
         text.append(
             f"| {e.kind} | {e.width} | {e.spread} | {e.at:.3g} | {e.seen_from} | {e.by} | {e.measured:.4g} | {e.low:.4g} - "
-            f"{e.high:.4g} | {predicted} | {error} | {verdict} |"
+            f"{e.high:.4g} | {e.lowest:.4g} - {e.highest:.4g} | {predicted} | {error} | {verdict} | "
+            f"{'yes' if e.inside else 'no'}, {'yes' if e.inside_95 else 'no'} |"
         )
     return "\n".join(text) + "\n"
 
@@ -234,4 +238,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not keeps_memory():  # anew, since the allocator looks at the environment when it is loaded
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "benchmarks.advice", *sys.argv[1:]],
+            {**os.environ, **dict([KEEPING])},
+        )
     main()
