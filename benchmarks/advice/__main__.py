@@ -214,11 +214,13 @@ def main() -> None:
     )
     parser.add_argument("--rows", choices=FULL.widths, help="only narrow or only wide rows")
     parser.add_argument("--shares", type=_shares, help="other update shares, for example 0.001,0.01")
+    parser.add_argument("--rounds", type=int, help="of the workloads with a break-even; 8 unless given, 3 at least")
     parser.add_argument("--prices", type=Path, help="a calibration record to use instead of calibrating")
     parser.add_argument("--report", type=Path, default=REPORT)
     args = parser.parse_args()
     plan = QUICK if args.quick else FULL
     plan = replace(plan, widths=(args.rows,) if args.rows else plan.widths, shares=args.shares or plan.shares)
+    plan = replace(plan, rounds=args.rounds or plan.rounds)
     started, load = time.perf_counter(), os.getloadavg()[0]
     if args.prices:
         record = calibration.from_json(args.prices.read_text(), str(args.prices))

@@ -20,8 +20,7 @@ from lakesql.advice.costs import spread_rows
 GROUPS = 6
 DELTAS = 5  # commits between two compactions
 SPARSE_READS = 0.1  # per commit
-WARM_READS = 5
-COMPACTIONS = 3
+WARM_READS = 4
 _ZIPF = 3.0
 _COLUMNS = {"narrow": 2, "wide": 18}
 
@@ -111,8 +110,7 @@ class Runner:
             warm = [[self._read(tables[kind]) for kind in kinds] for _ in range(WARM_READS)]
             for kind, median in zip(kinds, np.median(warm, axis=0), strict=True):
                 found[kind].warm_reads.append(float(median))
-        found["mor"].compaction = float(np.median([self._compaction(tables["mor"]) for _ in range(COMPACTIONS)]))
-        found["mor"].compaction -= found["cow"].warm_reads[-1]
+        found["mor"].compaction = self._compaction(tables["mor"]) - found["cow"].warm_reads[-1]
         return {kind: seen.measured() for kind, seen in found.items()}, tables
 
     def sparse(self, work: Workload, turn: int) -> tuple[float, float]:
