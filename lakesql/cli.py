@@ -9,6 +9,7 @@ import json
 import sys
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -438,11 +439,12 @@ def _calibrate() -> None:
     from rich.progress import Progress
 
     from lakesql.advice import calibration
+    from lakesql.advice.apart import apart
     from lakesql.advice.calibrate import calibrate as measure_machine
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("Writing and reading tables", total=1.0)
-        record = measure_machine(progress=lambda part: bar.update(task, completed=part))
+        record = apart(partial(measure_machine, "cpu"), lambda part: bar.update(task, completed=part))
     kept = calibration.save(record)
     typer.echo(f"Calibrated: {record.machine}; the prices are off by {record.error:.0%} in the median. Kept in {kept}")
 

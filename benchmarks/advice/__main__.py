@@ -37,6 +37,7 @@ from benchmarks.advice.compare import (
 )
 from benchmarks.advice.workloads import DELTAS, Runner, Workload
 from lakesql.advice import calibration, costs
+from lakesql.advice.apart import KEEPING, keeps_memory
 from lakesql.advice.calibrate import CLOCKS, calibrate
 from lakesql.advice.facts import row_of, table_facts
 from lakesql.advice.measure import measure
@@ -56,8 +57,8 @@ class Plan:
     widths: tuple[str, ...] = ("narrow", "wide")
 
 
-FULL = Plan((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 60_000, 3)
-QUICK = Plan((0.001, 0.01, 0.1, 1.0), 25_000, 3)
+FULL = Plan((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 60_000, 8)
+QUICK = Plan((0.001, 0.01, 0.1, 1.0), 25_000, 8)
 
 
 class Grid:
@@ -155,15 +156,18 @@ def markdown(
         if c.outcome == "wrong"
     ]
     text += ["", "## Break-evens", ""]
-    text += ["| of | rows | spread | at | seen from | by | measured | middle 68 % | predicted | error | right |"]
-    text += ["|---|---|---|---:|---|---|---:|---|---:|---:|---|"]
+    text += [
+        "| of | rows | spread | at | seen from | by | measured | middle 68 % | 95 % | predicted | error | right | inside 68 %, 95 % |"
+    ]
+    text += ["|---|---|---|---:|---|---|---:|---|---|---:|---:|---|---|"]
     for e in evens:
         predicted = "none" if e.predicted is None else f"{e.predicted:.4g}"
         error = "" if e.error is None else f"{e.error:+.0%}"
         verdict = ("yes" if e.right else "no") if e.measurable else "not measurable"
         text.append(
             f"| {e.kind} | {e.width} | {e.spread} | {e.at:.3g} | {e.seen_from} | {e.by} | {e.measured:.4g} | {e.low:.4g} - "
-            f"{e.high:.4g} | {predicted} | {error} | {verdict} |"
+            f"{e.high:.4g} | {e.lowest:.4g} - {e.highest:.4g} | {predicted} | {error} | {verdict} | "
+            f"{'yes' if e.inside else 'no'}, {'yes' if e.inside_95 else 'no'} |"
         )
     return "\n".join(text) + "\n"
 
@@ -210,11 +214,13 @@ def main() -> None:
     )
     parser.add_argument("--rows", choices=FULL.widths, help="only narrow or only wide rows")
     parser.add_argument("--shares", type=_shares, help="other update shares, for example 0.001,0.01")
+    parser.add_argument("--rounds", type=int, help="of the workloads with a break-even; 8 unless given, 3 at least")
     parser.add_argument("--prices", type=Path, help="a calibration record to use instead of calibrating")
     parser.add_argument("--report", type=Path, default=REPORT)
     args = parser.parse_args()
     plan = QUICK if args.quick else FULL
     plan = replace(plan, widths=(args.rows,) if args.rows else plan.widths, shares=args.shares or plan.shares)
+    plan = replace(plan, rounds=args.rounds or plan.rounds)
     started, load = time.perf_counter(), os.getloadavg()[0]
     if args.prices:
         record = calibration.from_json(args.prices.read_text(), str(args.prices))
@@ -234,4 +240,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not keeps_memory():  # anew, since the allocator looks at the environment when it is loaded
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "benchmarks.advice", *sys.argv[1:]],
+            {**os.environ, **dict([KEEPING])},
+        )
     main()

@@ -12,6 +12,8 @@ The rules, which were stated before the runs they judge:
 - A break-even is **measurable** when the middle 68 % of these lie within WITHIN (20 %) of the measured value; at least
   ROUNDS_MIN rounds are needed. What is not measurable says nothing about a prediction; its number is reported.
 - A prediction is **right** when it is within WITHIN of a measurable break-even. No prediction where there is a break-even is wrong.
+- Beside that is told, measurable or not, how many predictions lie **inside** the middle 68 % and the middle 95 %: of predictions
+  without any error so many would, since the measured break-even is what scatters. It decides nothing.
 - A cell is a **tie** when the measured gap is below two standard errors, pooled over all workloads (`Noise`); ties are
   neither right nor wrong.
 """
@@ -32,6 +34,7 @@ PRICES, MEASURE = "prices", "measure"
 WITHIN, APART = 0.2, 4.0
 ROUNDS_MIN, DRAWS = 3, 1000
 _MIDDLE = (15.87, 84.13)
+_WIDE = (2.5, 97.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Where both types cost the same, measured (with the middle 68 % of what the noise makes of it) and predicted."""
+    """Where both types cost the same, measured (with the middle 68 % and 95 % of what the noise makes of it) and predicted."""
 
     kind: str  # 'reads per write' or 'update share'
     width: str
@@ -138,6 +141,8 @@ class BreakEven:
     measured: float
     low: float
     high: float
+    lowest: float
+    highest: float
     predicted: float | None
 
     @property
@@ -151,6 +156,14 @@ class BreakEven:
     @property
     def right(self) -> bool:
         return self.error is not None and abs(self.error) <= WITHIN
+
+    @property
+    def inside(self) -> bool:
+        return self.predicted is not None and self.low <= self.predicted <= self.high
+
+    @property
+    def inside_95(self) -> bool:
+        return self.predicted is not None and self.lowest <= self.predicted <= self.highest
 
 
 # ---------------------------------------------------------------- noise of the cells
@@ -228,8 +241,12 @@ def cells_of(results: Sequence[Result], prices: costs.Prices, noise: Noise) -> l
 # ---------------------------------------------------------------- break-evens
 
 
-def breakeven_reads(result: Result) -> tuple[float, float, float] | None:
-    """(measured, low, high) reads per write; None where one type is cheaper from 0.1 to 100 reads, or rounds are too few."""
+Ends = tuple[float, float, float, float, float]
+"""Measured, and between which ends the middle 68 % and the middle 95 % lie."""
+
+
+def breakeven_reads(result: Result) -> Ends | None:
+    """Reads per write; None where one type is cheaper from 0.1 to 100 reads, or rounds are too few."""
     knee, more = result.gap(1.0), result.gap(2.0)
     if knee > 0:
         if knee <= more or result.rounds < ROUNDS_MIN or (found := 1 + knee / (knee - more)) > READS[-1]:
@@ -238,17 +255,17 @@ def breakeven_reads(result: Result) -> tuple[float, float, float] | None:
         with np.errstate(divide="ignore"):
             drawn = 1 + at_one / (at_one - at_two)
         drawn[(at_one > 0) & (at_one <= at_two)] = np.inf
-        return found, *_middle(found, drawn, result.rounds)
+        return _ends(found, drawn, result.rounds)
     few, rounds = result.gap(SPARSE_READS), min(result.rounds, len(result.sparse))
     if few <= 0 or rounds < ROUNDS_MIN:
         return None
     found = _zero(SPARSE_READS, 1.0, few, knee)
     drawn_few, drawn_knee = (result.drawn_gaps(r, np.random.default_rng(0)) for r in (SPARSE_READS, 1.0))
-    return found, *_middle(found, _zero(SPARSE_READS, 1.0, drawn_few, drawn_knee), rounds)
+    return _ends(found, _zero(SPARSE_READS, 1.0, drawn_few, drawn_knee), rounds)
 
 
-def breakeven_shares(line: Sequence[Result], reads: float) -> Iterator[tuple[float, float, float]]:
-    """(measured, low, high) update shares; `line` differs in the share only, ascending."""
+def breakeven_shares(line: Sequence[Result], reads: float) -> Iterator[Ends]:
+    """Update shares; `line` differs in the share only, ascending."""
     for a, b in itertools.pairwise(line):
         low, high = a.work.share, b.work.share
         rounds = min(len(r.sparse) if reads < 1 else r.rounds for r in (a, b))
@@ -256,7 +273,7 @@ def breakeven_shares(line: Sequence[Result], reads: float) -> Iterator[tuple[flo
             continue
         found = _zero(low, high, a.gap(reads), b.gap(reads))
         drawn = [r.drawn_gaps(reads, np.random.default_rng(number)) for number, r in enumerate((a, b))]
-        yield found, *_middle(found, _zero(low, high, *drawn), rounds)
+        yield _ends(found, _zero(low, high, *drawn), rounds)
 
 
 def _zero(low: float, high: float, at_low: float, at_high: float) -> float:
@@ -265,11 +282,11 @@ def _zero(low: float, high: float, at_low: float, at_high: float) -> float:
         return low + np.divide(at_low, np.subtract(at_low, at_high)) * (high - low)
 
 
-def _middle(found: float, drawn: np.ndarray, rounds: int) -> tuple[float, float]:
-    """Between which ends the middle 68 % lie; what few rounds hide is added."""
-    ends = np.percentile(np.nan_to_num(drawn, nan=np.inf, posinf=1e9, neginf=-1e9), _MIDDLE)
-    low, high = (found + (ends - found) * np.sqrt(rounds / (rounds - 1))).tolist()
-    return min(low, found), max(high, found)
+def _ends(found: float, drawn: np.ndarray, rounds: int) -> Ends:
+    """What few rounds hide is added."""
+    ends = np.percentile(np.nan_to_num(drawn, nan=np.inf, posinf=1e9, neginf=-1e9), (*_MIDDLE, *_WIDE))
+    low, high, lowest, highest = (found + (ends - found) * np.sqrt(rounds / (rounds - 1))).tolist()
+    return found, min(low, found), max(high, found), min(lowest, found), max(highest, found)
 
 
 def breakevens_of(results: Sequence[Result], prices: costs.Prices) -> list[BreakEven]:
@@ -333,6 +350,9 @@ def summary(cells: Sequence[Cell], evens: Sequence[BreakEven], by: str) -> dict[
             f"measurable_in_{name}": len(sharp),
             f"right_in_{name}": sum(e.right for e in sharp),
             f"error_median_in_{name}": statistics.median(errors) if errors else 0.0,
+            f"within_20_percent_in_{name}": sum(e.right for e in of_kind),
+            f"inside_68_percent_in_{name}": sum(e.inside for e in of_kind),
+            f"inside_95_percent_in_{name}": sum(e.inside_95 for e in of_kind),
         }
     return figures
 

@@ -4,6 +4,7 @@
     costs         the closed formula: seconds of a commit, a read, a compaction; break-evens
     calibration   the prices in the formula: shipped, or measured here by `calibrate` with `fit`
     twins         a table as both types, side by side: commits, reads and a compaction, timed
+    apart         a process of its own to calibrate in, whose allocator keeps its memory
     measure       the same with copies of this table's own file groups: what the prices do not know of it
     report        facts and costs as rows to read
     scale         whether one statement fits this machine, and the Spark command for it

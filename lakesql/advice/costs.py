@@ -34,7 +34,7 @@ STEPS = {
     APPEND: "log files written by a Merge-on-Read commit; log files, rows and bytes of these",
     SCAN: "base files read; file groups, rows and bytes of the table",
     OPEN: "base files that a commit has written anew, at the first read; file groups, rows and bytes of these",
-    PATCH: "base rows left out for those of the logs, at every read; file groups with a log, rows and bytes of these",
+    PATCH: "base rows left out for those of the logs, at every read; file groups with a log, rows and bytes of these, columns",
     OVERLAY: "live rows of the logs read, at every read; rows and bytes of these",
     MERGE: "log files decoded and merged, at the first read; log files, their columns, rows and bytes",
     MATCH: "base rows met by the records of logs, at the first read; rows of file groups with a log",
@@ -169,8 +169,12 @@ def open_work(written: Spread, row: Row) -> Work:
 
 
 def patch_work(logs: "Logs", row: Row) -> Work:
-    """What every further read of file groups with a log does besides the scan."""
-    return [(PATCH, row.of(logs.dirty)), (OVERLAY, row.of(logs.dirty, logs.live))]
+    """What every further read of file groups with a log does besides the scan.
+
+    Its column chunks are those of one more scan, however many file groups are in it: of the live rows of the logs,
+    which lie in one file.
+    """
+    return [(PATCH, replace(row.of(logs.dirty), chunks=row.columns)), (OVERLAY, row.of(logs.dirty, logs.live))]
 
 
 def merge_work(logs: "Logs", row: Row) -> Work:

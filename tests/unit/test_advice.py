@@ -10,6 +10,7 @@ import pytest
 import lakesql
 from lakesql import cli
 from lakesql.advice import CHANGES_MIN, Topic, advise, calibrate, calibration, measure
+from lakesql.advice.apart import KEEPING, apart, keeps_memory
 from lakesql.advice.calibration import Calibration, CurvePoint
 from lakesql.advice.costs import Price, Row, Workload
 from lakesql.advice.facts import row_of, table_facts
@@ -237,6 +238,7 @@ def test_command_without_a_table_is_an_error(run):
 def small_grid(monkeypatch):
     size = calibrate._Size
     monkeypatch.setattr(calibrate, "_SIZES", (size(2, 300, 1), size(4, 200, 6), size(3, 900, 2)))
+    monkeypatch.setenv(*KEEPING)  # in this process, so that what is patched counts
     monkeypatch.setattr(calibrate, "_CURVE_SIZE", size(2, 300, 1))
     monkeypatch.setattr(calibrate, "_CURVE_SHARES", (0.1, 0.5))
     monkeypatch.setattr(calibrate, "_COMMITS", ((0.02, 1.0, 2), (0.5, 0.5, 2), (1.0, 1.0, 1)))
@@ -312,6 +314,26 @@ def test_progress_of_a_calibration_only_grows_and_ends_at_the_whole():
     calibrate.calibrate("cpu", seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
+
+
+def twice(progress):
+    progress(0.5)
+    progress(1.0)
+    return keeps_memory()
+
+
+def refused(_):
+    raise SQLError("not with me")
+
+
+def test_what_measures_runs_in_a_process_that_keeps_its_memory(monkeypatch):
+    monkeypatch.delenv(KEEPING[0], raising=False)
+    seen = []
+    assert apart(twice, seen.append)
+    assert seen == [0.5, 1.0]
+    assert not keeps_memory()
+    with pytest.raises(SQLError, match="not with me"):
+        apart(refused, seen.append)
 
 
 # ---------------------------------------------------------------- the record

@@ -46,7 +46,7 @@ def result(share, cow_write, mor_write, warm=0.5, rounds=1, scatter=0.0):
 
 
 def test_breakeven_in_reads_is_the_gap_over_what_a_further_read_costs_more():
-    assert breakeven_reads(result(0.1, 3.0, 1.0, rounds=3)) == pytest.approx((5, 5, 5))
+    assert breakeven_reads(result(0.1, 3.0, 1.0, rounds=3)) == pytest.approx((5,) * 5)
     assert breakeven_reads(result(0.1, 3.0, 1.0, rounds=2)) is None  # too few rounds to know the noise
     assert breakeven_reads(result(0.1, 3.0, 1.0, warm=-0.1, rounds=3)) is None
     assert breakeven_reads(result(0.1, 3.0, 1.0, warm=0.001, rounds=3)) is None  # beyond 100 reads
@@ -55,22 +55,22 @@ def test_breakeven_in_reads_is_the_gap_over_what_a_further_read_costs_more():
 def test_breakeven_below_one_read_lies_between_few_reads_and_one():
     one = result(0.1, 3.0, 4.0, rounds=3)
     assert breakeven_reads(one) is None  # cheaper as Copy-on-Write with few reads, too
-    found, low, high = breakeven_reads(replace(one, sparse=[(3.0, 1.0)] * 3))
+    found, low, high, *_ = breakeven_reads(replace(one, sparse=[(3.0, 1.0)] * 3))
     assert found == low == high == pytest.approx(0.1 + 0.9 * 2 / 3)
 
 
 def test_noise_of_a_breakeven_is_what_the_rounds_leave_open():
-    found, low, high = breakeven_reads(result(0.1, 3.0, 1.0, rounds=5, scatter=0.2))
+    found, low, high, lowest, highest = breakeven_reads(result(0.1, 3.0, 1.0, rounds=5, scatter=0.2))
     assert found == pytest.approx(5)
-    assert 4.5 < low < 5 < high < 5.5
+    assert 4.5 < lowest < low < 5 < high < highest < 5.5
     wide = breakeven_reads(result(0.1, 3.0, 1.0, rounds=5, scatter=4.0))
     assert wide[2] - wide[1] > 10 * (high - low)
 
 
 def test_breakeven_in_shares_lies_between_neighbours_that_are_not_far_apart():
     line = [result(0.01, 3.0, 1.0, rounds=3), result(0.03, 3.0, 5.0, rounds=3), result(0.5, 3.0, 2.0, rounds=3)]
-    assert list(breakeven_shares(line, 1.0)) == [pytest.approx((0.02,) * 3)]
-    assert list(breakeven_shares(line, 0.1)) == [pytest.approx((0.02,) * 3)]
+    assert list(breakeven_shares(line, 1.0)) == [pytest.approx((0.02,) * 5)]
+    assert list(breakeven_shares(line, 0.1)) == [pytest.approx((0.02,) * 5)]
     assert list(breakeven_shares([result(0.01, 3.0, 1.0), result(0.03, 3.0, 5.0)], 1.0)) == []
 
 
@@ -101,8 +101,16 @@ def test_totals_are_medians_of_the_rounds_with_reads_and_the_part_of_a_compactio
     ],
 )
 def test_a_breakeven_is_measurable_and_right_within_20_percent(low, high, predicted, measurable, right):
-    one = BreakEven("update share", "wide", "zipf", 1.0, "mor", PRICES, 0.1, low, high, predicted)
+    one = BreakEven("update share", "wide", "zipf", 1.0, "mor", PRICES, 0.1, low, high, low / 2, high * 2, predicted)
     assert (one.measurable, one.right) == (measurable, right)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "inside"), [(0.1, (True, True)), (0.13, (False, True)), (0.3, (False, False)), (None, (False, False))]
+)
+def test_a_prediction_is_inside_what_the_noise_leaves_open_or_not(predicted, inside):
+    one = BreakEven("update share", "wide", "zipf", 1.0, "mor", PRICES, 0.1, 0.09, 0.12, 0.08, 0.15, predicted)
+    assert (one.inside, one.inside_95) == inside
 
 
 def test_scatter_is_what_a_straight_line_leaves():
