@@ -16,6 +16,7 @@ import duckdb
 import typer
 from typer.core import TyperGroup
 
+from lakesql.counted import counted
 from lakesql.errors import LakeError
 from lakesql.ingest_command import ingest
 from lakesql.opening import connected, guarded, require_database
@@ -199,7 +200,7 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
         ("ordering", ", ".join(config.ordering_fields) or "-"),
         ("merge mode", config.merge_mode),
         ("columns", ", ".join(f"{f.name} {f.type}" for f in state.schema)),
-        ("instants", f"{len(writes)} completed writes, newest {writes[-1].requested if writes else '-'}"),
+        ("instants", f"{counted(len(writes), 'completed write')}, newest {writes[-1].requested if writes else '-'}"),
         ("pending", ", ".join(f"{i.action} {i.requested}" for i in state.timeline.pending()) or "-"),
         ("partitions", str(len({s.partition for s in slices}))),
         ("file groups", f"{len(slices)}, {base_bytes:,} bytes of base files, {log_bytes:,} bytes of logs"),
@@ -232,11 +233,11 @@ def clean_command(
         if dry_run:
             found = preview(state, settings)
             names = [f"{p}/{n}" if p else n for p, group in (found.files if found else {}).items() for n in group]
-            return "\n".join([*names, f"{len(names)} files would be removed."])
+            return "\n".join([*names, f"{counted(len(names), 'file')} would be removed."])
         lines = []
         for one in clean(storage, settings):
             kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
-            lines.append(f"{one.instant}: {one.files_deleted} files removed{kept}.")
+            lines.append(f"{one.instant}: {counted(one.files_deleted, 'file')} removed{kept}.")
         return "\n".join(lines or ["Nothing to remove."])
 
     keep(work, typer.echo, None if every is None else seconds_of(every))
@@ -267,7 +268,9 @@ def archive_command(
 
     def work() -> str:
         moved = table.archive(**settings)
-        return f"{len(moved)} instants archived, {moved[0]} to {moved[-1]}." if moved else "Nothing to archive."
+        return (
+            f"{counted(len(moved), 'instant')} archived, {moved[0]} to {moved[-1]}." if moved else "Nothing to archive."
+        )
 
     keep(work, typer.echo, None if every is None else seconds_of(every))
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.errors import LakeError
 from lakesql.ingest.decode_python import registered_only
 from lakesql.table.names import literal
@@ -180,7 +181,7 @@ def greeting(con: "Connection", server: Server, write: bool, made_token: str | N
     token = made_token or "..."
     can = "Clients read and write." if write else "Clients read; --write lets them write."
     lines = [
-        f"{con.warehouse} ({len(con.tables)} tables) is served at {server.url}. {can} Ctrl-C stops it.",
+        f"{con.warehouse} ({counted(len(con.tables), 'table')}) is served at {server.url}. {can} Ctrl-C stops it.",
         f"In a DuckDB shell of version {duckdb.__version__}, once INSTALL httpfs; and INSTALL quack; have run there:",
         f"  LOAD httpfs; LOAD quack; ATTACH '{server.url}' AS lake (TOKEN '{token}');",
         "  FROM lake.query('SHOW TABLES');",

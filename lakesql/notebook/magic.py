@@ -16,6 +16,7 @@ import duckdb
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 from traitlets import Bool, Int
 
+from lakesql.counted import counted
 from lakesql.errors import SQLError, StaleReadWarning, Unsupported
 from lakesql.interrupt import interruptible
 from lakesql.notebook import grid, options, problems
@@ -217,6 +218,6 @@ def _as(kind: str, relation: duckdb.DuckDBPyRelation) -> Any:
 
 def _size(value: Any) -> str:
     if isinstance(value, duckdb.DuckDBPyRelation):
-        return f"a relation with {len(value.columns):,} columns"
+        return f"a relation with {counted(len(value.columns), 'column')}"
     rows, columns = value.shape
-    return f"{rows:,} rows, {columns:,} columns"
+    return f"{counted(rows, 'row')}, {counted(columns, 'column')}"

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lakesql.counted import counted as many
 from lakesql.errors import SQLError
 from lakesql.format.timeline import instant_millis
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import Axis, linear, spans
-from lakesql.plot.words import bytes_text, many, number_text, shortened, titled
+from lakesql.plot.words import bytes_text, number_text, shortened, titled
 from lakesql.services.adaptive_model import Costs
 from lakesql.services.freshness import lag_text
 from lakesql.simulation.patterns import PATTERNS

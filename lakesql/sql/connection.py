@@ -25,11 +25,13 @@ import pyarrow as pa
 from duckdb import BinderException, CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
+from lakesql.counted import counted
 from lakesql.errors import LakeError, SQLError, StaleReadWarning
 from lakesql.sql import functions, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
+from lakesql.sql.near_misses import misspelt
 from lakesql.sql.nodes import (
     Call,
     Explain,
@@ -254,7 +256,7 @@ class Connection:
         except (BinderException, CatalogException) as error:
             raise self._problem(error, words) from error
         except DuckDBError as error:
-            if found := damage(error, ()):
+            if found := damage(error, ()) or misspelt(error, pieces):
                 raise found from error
             raise
 
@@ -263,7 +265,7 @@ class Connection:
         named = {t.name.lower() for t in words}
         found: Exception | None = None
         if isinstance(error, CatalogException):
-            found = next((p for n, p in self._session.problems.items() if n in named), None)
+            found = next((p for n, p in self._session.problems.items() if n in named), None) or misspelt(error, ())
         text = str(error)
         if '"query" does not support lateral' in text:
             found = SQLError(
@@ -497,13 +499,13 @@ class Connection:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
+        return f"<lakesql.Connection: {counted(len(self.tables), 'table')}, warehouse {self.warehouse}>"
 
     def _repr_html_(self) -> str:
         from lakesql import markup
 
         tables = sorted(self.tables.items())
-        count = "1 Hudi table" if len(tables) == 1 else f"{len(tables):,} Hudi tables"
+        count = counted(len(tables), "Hudi table")
         shown = [markup.table(("table", "path"), tables[:_TABLES_SHOWN])] if tables else []
         shown += [markup.line(f"... and {len(tables) - _TABLES_SHOWN:,} more")] if len(tables) > _TABLES_SHOWN else []
         return markup.page(

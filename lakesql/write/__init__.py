@@ -24,6 +24,7 @@ from datetime import tzinfo
 import duckdb
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
@@ -395,7 +396,7 @@ def _walk(road: _Road, planned: _Planned) -> WriteResult:
         raise
     if tagged.rewrites:
         road.notes.append(
-            f"{len(tagged.rewrites)} file slices were rewritten: appended to their logs the rows would read otherwise."
+            f"{counted(len(tagged.rewrites), 'file slice')} rewritten: appended to their logs the rows would read otherwise."
         )
     if note := commit.finish(txn):
         road.notes.append(note)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lakesql import markup
+from lakesql.counted import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class WriteResult:
             markup.table(
                 tuple(_COUNTS), [[f"{getattr(self, name):,}" for name in _COUNTS.values()]], [True] * len(_COUNTS)
             ),
-            markup.line(f"{self.duration_s:.2f} s, {self.requests:,} requests to storage", quiet=True),
+            markup.line(f"{self.duration_s:.2f} s, {counted(self.requests, 'request')} to storage", quiet=True),
             *map(markup.line, self.notes),
         )
 
@@ -56,7 +57,7 @@ class WriteResult:
             if count
         )
         done = f"{self.action} {self.instant}" if self.instant else "nothing written"
-        files = f"; {self.files_written} files, {self.bytes_written:,} bytes" if self.files_written else ""
+        files = f"; {counted(self.files_written, 'file')}, {self.bytes_written:,} bytes" if self.files_written else ""
         return f"{self.operation}: {done}: {counts or 'no rows'}{files} in {self.duration_s:.2f} s"
 
 

@@ -238,7 +238,7 @@ def test_cluster_makes_one_file_group_of_many(run, tmp_path):
         table.upsert(rows((f"k{number}", "x", number, 1)), **{"hoodie.parquet.small.file.limit": "0"})
     code, out, err = run("cluster", "t", "--order", "v, id", "--strategy", "hilbert")
     assert (code, err) == (0, "")
-    assert out.endswith("made 1 file groups of 3 (3 rows).\n")
+    assert out.endswith("made 1 file group of 3 (3 rows).\n")
     assert run("cluster", "t", "--every", "soon")[2].startswith("Error: 'soon' is no length of time")
     assert run("cluster", "t", "--strategy", "spiral")[0] == 1
 

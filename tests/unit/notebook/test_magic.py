@@ -103,7 +103,7 @@ def test_names_of_ipython_and_of_lakesql_are_no_tables(fails):
 @pytest.mark.usefixtures("trips")
 def test_result_goes_into_variables(cell, shell):
     answer = cell("%lakesql --df frame --arrow table --relation later SELECT id FROM trips WHERE id < 3")
-    assert "frame: 3 rows, 1 columns" in repr(answer)
+    assert "frame: 3 rows, 1 column" in repr(answer)
     assert shell.user_ns["frame"].id.tolist() == [0, 1, 2]
     assert shell.user_ns["table"].num_rows == 3
     assert len(shell.user_ns["later"].fetchall()) == 3
