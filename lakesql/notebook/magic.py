@@ -67,7 +67,7 @@ class LakeMagics(Magics):
 
     def _ran(self, line: str, cell: str | None, names: Mapping[str, Any]) -> Any:
         chosen, rest = options.parse(line)
-        if rest in ("?", "help"):
+        if chosen.help or rest in ("?", "help"):
             print(options.USAGE)
             return None
         con = self.connection(names, chosen)

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
@@ -26,7 +27,7 @@ from duckdb import BinderException, CatalogException, DuckDBPyConnection, Invali
 from duckdb import Error as DuckDBError
 
 from lakesql.counted import counted
-from lakesql.errors import LakeError, SQLError, StaleReadWarning
+from lakesql.errors import LakeError, SQLError, StaleReadWarning, TableError
 from lakesql.sql import functions, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
@@ -142,6 +143,12 @@ class Connection:
     def tables(self) -> dict[str, str]:
         """Name -> path of the Hudi tables known."""
         return self._session.instance.tables()
+
+    @property
+    def broken(self) -> "dict[str, LakeError]":
+        """Name -> what is wrong, of the tables in the warehouse that cannot be read; the folder is looked at again."""
+        views.refresh(self._session)
+        return dict(self._session.problems)
 
     def sql(self, query: str, *, params: Parameters = None) -> Any:
         """Run one or several statements; the relation of the last one, lazy for a SELECT.
@@ -454,6 +461,11 @@ class Connection:
         path = self._session.instance.path_of(name)
         if path is None and views.refresh(self._session, {name.lower()}):
             path = self._session.instance.path_of(name)
+        if path is None and "/" not in name and not Path(name).exists():
+            raise self._session.problems.get(name.lower()) or TableError(
+                f"{name} is neither a Hudi table of this connection nor a folder; it has "
+                f"{', '.join(self._session.instance.tables()) or 'none'}."
+            )
         path = path or name
         return Table(self._session.instance.storage(path), self._config)
 

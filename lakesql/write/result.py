@@ -30,6 +30,8 @@ class WriteResult:
     completed: str | None = None
     """Completion time, in which incremental reads count (version 6: the instant)."""
     notes: tuple[str, ...] = ()
+    rows_quarantined: int = 0
+    """Records of an ingestion that could not become rows and are kept apart."""
 
     def __repr__(self) -> str:
         return f"<lakesql.WriteResult {self}>"
@@ -42,6 +44,7 @@ class WriteResult:
                 tuple(_COUNTS), [[f"{getattr(self, name):,}" for name in _COUNTS.values()]], [True] * len(_COUNTS)
             ),
             markup.line(f"{self.duration_s:.2f} s, {counted(self.requests, 'request')} to storage", quiet=True),
+            *([markup.line(f"{self.rows_quarantined:,} quarantined")] if self.rows_quarantined else []),
             *map(markup.line, self.notes),
         )
 
@@ -53,6 +56,7 @@ class WriteResult:
                 ("updated", self.rows_updated),
                 ("deleted", self.rows_deleted),
                 ("ignored", self.rows_ignored),
+                ("quarantined", self.rows_quarantined),
             )
             if count
         )
