@@ -27,6 +27,7 @@ from lakesql.sql import python_objects
 from lakesql.sql.connection import Connection, connect
 from lakesql.sql.lexer import Piece, split
 from lakesql.sql.results import WRITE_SCHEMA
+from lakesql.table.interrupts import interrupts
 from lakesql.write import WriteResult
 
 _CON = "con"
@@ -64,6 +65,8 @@ class LakeMagics(Magics):
                 return self._ran(line, cell, {**self._names, **(local_ns or {})})
         except problems.SHOWN as error:
             raise problems.plain(error).with_traceback(None) from None
+        except KeyboardInterrupt:
+            raise problems.plain(KeyboardInterrupt("the statement was stopped.")) from None
 
     def _ran(self, line: str, cell: str | None, names: Mapping[str, Any]) -> Any:
         chosen, rest = options.parse(line)
@@ -173,7 +176,7 @@ def _watched(con: Connection, piece: Piece, progress: bool) -> Iterator[None]:
     ingests = piece.tokens[0].word in _INGESTIONS or [t.word for t in piece.tokens[:2]] == ["RUN", "INGESTION"]
     bar = Bar(con.duckdb, piece.text) if progress and not ingests else nullcontext()
     try:
-        with warnings.catch_warnings(), interruptible(con.duckdb), bar:
+        with warnings.catch_warnings(), interrupts(), interruptible(con.duckdb), bar:
             warnings.simplefilter("ignore", StaleReadWarning)  # it is a note of the answer
             yield
     except duckdb.InterruptException as error:

@@ -64,12 +64,14 @@ def test_interrupt_stops_the_statement_and_the_kernel_lives(client: tuple[Any, A
     manager.interrupt_kernel()
     said = answer(cells, running)
     assert (said["status"], said["ename"]) == ("error", "KeyboardInterrupt")
+    assert said["traceback"] == ["KeyboardInterrupt: the statement was stopped."]
     assert time.monotonic() - began < 20
     after = (
         "done = %lakesql SELECT count(*) FROM trips\n[(n,)] = done.fetchall()\nassert n == 1, n\n"
         "%lakesql INSERT INTO trips VALUES (2, 2.0)"
     )
-    assert answer(cells, cells.execute(after))["status"] == "ok"
+    done = answer(cells, cells.execute(after))
+    assert done["status"] == "ok", done.get("traceback")
     table = lakesql.open_table(tmp_path / "warehouse" / "trips")
     assert sorted(table.read().read_all()["id"].to_pylist()) == [1, 2]
     assert len(table.state.timeline.completed_writes()) == 2
