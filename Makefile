@@ -27,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest
 LAKESQL_SPARK ?=
 FAST := not spark and not kafka and not slow and not bench
 
-.PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs check format bench bench-small bench-check ducklake quack test-quack regold wheel-check clean
+.PHONY: help venv spark kafka demo test test-fast test-interop interop-matrix test-golden test-crash test-docs check format bench bench-small bench-check ducklake quack test-quack regold wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ test-fast: $(VENV)/.test ## unit tests only, under a minute
 
 test-interop: $(VENV)/.test spark kafka ## Apache Hudi on Spark and hudi-rs as reader and writer of our tables, a real Kafka broker
 	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) tests/interop
+
+interop-matrix: $(VENV)/.test spark kafka ## run the interop tests, keep date, versions and outcomes, and write docs/interop.md by them
+	LAKESQL_INTEROP_RESULTS=1 LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) tests/interop
+	$(PYTEST) -q tests/docs/test_interop_matrix.py --regold
 
 test-golden test-crash test-docs: test-%: $(VENV)/.test ## one folder of tests, slow ones included
 	$(PYTEST) -q -n auto -m "not spark" tests/$*

@@ -18,9 +18,10 @@ import duckdb
 import typer
 from typer.core import TyperGroup
 
+from lakesql.counted import counted
 from lakesql.errors import LakeError
 from lakesql.ingest_command import ingest
-from lakesql.opening import connected, guarded, require_database
+from lakesql.opening import connected, guarded, require_database, table_at
 from lakesql.shell import batch, new_shell, read_script
 from lakesql.sql import render
 from lakesql.upkeep import keep, seconds_of
@@ -93,6 +94,13 @@ app = typer.Typer(cls=_Group, add_completion=False, help=_HELP, pretty_exception
 Warehouse = Annotated[
     str | None, typer.Option("--warehouse", metavar="DIR", help="Folder of the Hudi tables; default: ./warehouse.")
 ]
+TableAt = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table, or the name of one in the warehouse.")
+]
+Init = Annotated[
+    Path | None,
+    typer.Option("-init", "--init", metavar="FILE", help="Run this first; the shell then not ~/.lakesqlrc."),
+]
 Output = Annotated[Format, typer.Option("--format", help="How results are written.")]
 MaxRows = Annotated[int, typer.Option("--maxrows", min=0, help="How many rows a table shows; 0: all.")]
 Database = Annotated[
@@ -116,7 +124,7 @@ def _version(show: Annotated[bool, typer.Option("--version", help="Show the vers
 def sql_command(
     database: Database = ":memory:",
     command: Annotated[list[str] | None, typer.Option("-c", metavar="SQL", help="Run this and exit.")] = None,
-    init: Annotated[Path | None, typer.Option("-init", "--init", help="Run this first, not ~/.lakesqlrc.")] = None,
+    init: Init = None,
     format: Output = Format.TABLE,  # noqa: A002
     maxrows: MaxRows = render.ROWS_MAX,
     warehouse: Warehouse = None,
@@ -148,6 +156,7 @@ def sql_command(
 def run(
     file: Annotated[Path, typer.Argument(help="The script; statements end with semicolons.")],
     database: Database = ":memory:",
+    init: Init = None,
     format: Output = Format.TABLE,  # noqa: A002
     maxrows: MaxRows = render.ROWS_MAX,
     warehouse: Warehouse = None,
@@ -157,7 +166,15 @@ def run(
     text = read_script(file)
     require_database(database, _COMMANDS)
     with connected(database, warehouse, read_only) as con:
-        _require(batch(new_shell(con, format.value, maxrows), text, file))
+        shell = new_shell(con, format.value, maxrows)
+        if init is not None:
+            _require(batch(shell, read_script(init), init))
+        if shell.running:
+            _require(batch(shell, text, file))
+        if shell.con is not con:
+            shell.con.close()
+        if shell.code:
+            raise typer.Exit(shell.code)
 
 
 @app.command()
@@ -170,6 +187,9 @@ def serve(
     ] = None,
     token_file: Annotated[Path | None, typer.Option("--token-file", help="A file with the token.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Let clients change tables.")] = False,
+    grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long running statements may go on when it stops.")
+    ] = 5.0,
     warehouse: Warehouse = None,
 ) -> None:
     """The warehouse for stock DuckDB shells, which attach over DuckDB's protocol Quack; until Ctrl-C."""
@@ -184,15 +204,15 @@ def serve(
             typer.echo(served.greeting(con, server, write, secret if made else None))
             sys.stdout.flush()
 
-        served.run(server, started, typer.echo)
+        served.run(server, started, typer.echo, grace)
 
 
 @app.command()
-def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]) -> None:
+def inspect(path: TableAt, warehouse: Warehouse = None) -> None:
     """What is in a table: type, keys, columns, instants, sizes."""
     from lakesql.handle import open_table
 
-    table = open_table(path)
+    table = open_table(table_at(path, warehouse))
     state = table.state
     config = state.config
     slices = state.slices()
@@ -208,7 +228,7 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
         ("ordering", ", ".join(config.ordering_fields) or "-"),
         ("merge mode", config.merge_mode),
         ("columns", ", ".join(f"{f.name} {f.type}" for f in state.schema)),
-        ("instants", f"{len(writes)} completed writes, newest {writes[-1].requested if writes else '-'}"),
+        ("instants", f"{counted(len(writes), 'completed write')}, newest {writes[-1].requested if writes else '-'}"),
         ("pending", ", ".join(f"{i.action} {i.requested}" for i in state.timeline.pending()) or "-"),
         ("partitions", str(len({s.partition for s in slices}))),
         ("file groups", f"{len(slices)}, {base_bytes:,} bytes of base files, {log_bytes:,} bytes of logs"),
@@ -220,11 +240,12 @@ def inspect(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]
 
 @app.command("clean")
 def clean_command(
-    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
+    path: TableAt,
     every: Annotated[str | None, typer.Option(metavar="10m", help="Clean again and again, so far apart.")] = None,
     retain_commits: Annotated[int | None, typer.Option(min=1, help="Commits whose states stay readable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     set_: Settings = None,
+    warehouse: Warehouse = None,
 ) -> None:
     """Remove files that no retained state of a table needs."""
     from lakesql.services.clean_settings import RETAINED_COMMITS
@@ -232,7 +253,7 @@ def clean_command(
     from lakesql.storage import open_storage
     from lakesql.table.state import load
 
-    storage = open_storage(path)
+    storage = open_storage(table_at(path, warehouse))
     given = _settings(set_) | ({} if retain_commits is None else {RETAINED_COMMITS: str(retain_commits)})
 
     def work() -> str:
@@ -241,11 +262,11 @@ def clean_command(
         if dry_run:
             found = preview(state, settings)
             names = [f"{p}/{n}" if p else n for p, group in (found.files if found else {}).items() for n in group]
-            return "\n".join([*names, f"{len(names)} files would be removed."])
+            return "\n".join([*names, f"{counted(len(names), 'file')} would be removed."])
         lines = []
         for one in clean(storage, settings):
             kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
-            lines.append(f"{one.instant}: {one.files_deleted} files removed{kept}.")
+            lines.append(f"{one.instant}: {counted(one.files_deleted, 'file')} removed{kept}.")
         return "\n".join(lines or ["Nothing to remove."])
 
     keep(work, typer.echo, None if every is None else seconds_of(every))
@@ -265,24 +286,27 @@ def _settings(given: list[str] | None) -> dict[str, str]:
 
 @app.command("archive")
 def archive_command(
-    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
+    path: TableAt,
     every: Annotated[str | None, typer.Option(metavar="10m", help="Archive again and again, so far apart.")] = None,
     set_: Settings = None,
+    warehouse: Warehouse = None,
 ) -> None:
     """Move old instants of a table from its active timeline to the archive, when there are too many."""
     from lakesql.handle import open_table
 
-    table, settings = open_table(path), _settings(set_)
+    table, settings = open_table(table_at(path, warehouse)), _settings(set_)
 
     def work() -> str:
         moved = table.archive(**settings)
-        return f"{len(moved)} instants archived, {moved[0]} to {moved[-1]}." if moved else "Nothing to archive."
+        return (
+            f"{counted(len(moved), 'instant')} archived, {moved[0]} to {moved[-1]}." if moved else "Nothing to archive."
+        )
 
     keep(work, typer.echo, None if every is None else seconds_of(every))
 
 
 @app.command()
-def doctor(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")]) -> None:
+def doctor(path: TableAt, warehouse: Warehouse = None) -> None:
     """What is wrong with a table, with the command that mends it; exit code 1 for errors and warnings."""
     from lakesql.procedures.doctor import NOTE, examine
     from lakesql.storage import open_storage
@@ -290,7 +314,7 @@ def doctor(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")])
 
     with duckdb.connect(":memory:") as con:
         make_utc(con)
-        findings = examine(con, open_storage(path))
+        findings = examine(con, open_storage(table_at(path, warehouse)))
     for one in findings:
         typer.echo(f"{one.severity:<7}  {one.check}: {one.what}" + (f"  => {one.command}" if one.command else ""))
     if not findings:
@@ -300,7 +324,7 @@ def doctor(path: Annotated[str, typer.Argument(help="Folder of a Hudi table.")])
 
 @app.command()
 def compact(
-    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Merge-on-Read table.")],
+    path: TableAt,
     every: Annotated[str | None, typer.Option(help="Again and again, e.g. every 10m, until Ctrl-C.")] = None,
     schedule_only: Annotated[bool, typer.Option("--schedule-only", help="Leave a plan, run nothing.")] = False,
     run_only: Annotated[bool, typer.Option("--run-only", help="Run what is planned, plan nothing.")] = False,
@@ -315,6 +339,7 @@ def compact(
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Share of time compaction may take, e.g. 0.3; adaptive.")] = None,
     set_: Settings = None,
+    warehouse: Warehouse = None,
 ) -> None:
     """Fold the logs of a table into its base files, beside its writers, who need not wait."""
     from lakesql.handle import open_table
@@ -333,7 +358,7 @@ def compact(
     pause = None if every is None else seconds_of(every)
     if adaptive and pause is not None:
         settings[PERIOD] = f"{pause} seconds"
-    table = open_table(path)
+    table = open_table(table_at(path, warehouse))
 
     def progress(done: int, all_: int) -> None:
         if sys.stderr.isatty():
@@ -356,7 +381,7 @@ def compact(
 
 @app.command()
 def cluster(
-    path: Annotated[str, typer.Argument(metavar="TABLE", help="Folder of a Hudi table.")],
+    path: TableAt,
     order: Annotated[str, typer.Option(help="Columns to sort by, separated by commas.")] = "",
     strategy: Annotated[str, typer.Option(help="linear, z-order or hilbert.")] = "linear",
     every: Annotated[
@@ -364,12 +389,13 @@ def cluster(
     ] = None,
     partition: Partitions = None,
     set_: Settings = None,
+    warehouse: Warehouse = None,
 ) -> None:
     """Make few sorted file groups of many small ones, once or from time to time beside the writers."""
     from lakesql.handle import open_table
     from lakesql.services import clustering
 
-    table = open_table(path)
+    table = open_table(table_at(path, warehouse))
     columns = [name.strip() for name in order.split(",") if name.strip()]
     settings: dict[str, Any] = _settings(set_)
 
@@ -387,7 +413,9 @@ app.command()(ingest)
 
 @app.command()
 def advise(
-    path: Annotated[str | None, typer.Argument(help="Folder of a Hudi table.")] = None,
+    path: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="Folder of a Hudi table, or the name of one in the warehouse.")
+    ] = None,
     reads_per_write: Annotated[
         float | None, typer.Option("--reads-per-write", min=0, help="Snapshot reads of the whole table per commit.")
     ] = None,
@@ -411,6 +439,7 @@ def advise(
     script: Annotated[str | None, typer.Option(metavar="FILE", help="With --scale: the script that holds it.")] = None,
     within: Annotated[float, typer.Option(metavar="SECONDS", help="With --scale: how long it may take.")] = 3600,
     format: Annotated[_Told, typer.Option("--format", help="For people, or as rows.")] = _Told.TABLE,  # noqa: A002
+    warehouse: Warehouse = None,
 ) -> None:
     """Whether a table should be Copy-on-Write or Merge-on-Read, from its own commits."""
     from lakesql.handle import open_table
@@ -420,8 +449,8 @@ def advise(
     if scale and path is None:
         raise LakeError("advise: --scale needs the folder of a Hudi table.")
     if path is None and not calibrate:
-        raise LakeError("advise: give the folder of a Hudi table, or --calibrate, or both.")
-    table = None if path is None else open_table(path)
+        raise LakeError("advise: give a Hudi table, or --calibrate, or both.")
+    table = None if path is None else open_table(table_at(path, warehouse))
     if calibrate:
         _calibrate()
     if table is None:
@@ -455,7 +484,7 @@ def plot(
         str, typer.Argument(metavar="KIND", help="timeline, files, amplification, advice, freshness or compaction.")
     ],
     path: Annotated[
-        str | None, typer.Argument(metavar="PATH", help="Folder of a Hudi table; compaction works without one.")
+        str | None, typer.Argument(metavar="TABLE", help="As for the others; compaction works without one.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="File ending in .svg, .png or .pdf; default: TABLE-KIND.svg here.")
@@ -463,11 +492,12 @@ def plot(
     reads_per_write: Annotated[
         float | None, typer.Option("--reads-per-write", min=0, help="For advice: snapshot reads per commit.")
     ] = None,
+    warehouse: Warehouse = None,
 ) -> None:
     """Draw what a table is like into a file, and say what the picture shows."""
     from lakesql.plot.command import draw
 
-    typer.echo(draw(kind, path, out, reads_per_write))
+    typer.echo(draw(kind, None if path is None else table_at(path, warehouse), out, reads_per_write))
 
 
 @app.command()

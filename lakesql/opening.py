@@ -12,6 +12,8 @@ import duckdb
 from lakesql.errors import LakeError
 from lakesql.sql import script
 from lakesql.sql.connection import Connection, connect
+from lakesql.storage import open_storage
+from lakesql.table.state import HOODIE
 
 WAREHOUSE = "warehouse"
 INTERRUPTED = 130
@@ -35,6 +37,32 @@ def require_database(database: str, commands: Collection[str]) -> None:
             f"{database} is neither a command ({', '.join(commands)}) nor a file. {meant}To create a database, give it "
             f"an ending: {database}.duckdb"
         )
+
+
+def table_at(given: str, warehouse: str | None) -> str:
+    """The folder of a table that is given by its folder, or by its name in the warehouse.
+
+    LakeError for a name that is neither; what is given as a path comes back as it is.
+    """
+    if "/" in given or "\\" in given or _is_table(given):
+        return given
+    folder = WAREHOUSE if warehouse is None else warehouse
+    if _is_table(f"{folder}/{given}"):
+        return f"{folder}/{given}"
+    if Path(given).exists():
+        return given
+    _, names = open_storage(folder).list("") if "://" in folder or Path(folder).is_dir() else ((), ())
+    there = sorted(name for name in names if _is_table(f"{folder}/{name}"))
+    near = get_close_matches(given, there, 1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    raise LakeError(
+        f"{given} is not a Hudi table, neither by its folder nor by its name in the warehouse {folder}, which has "
+        f"{', '.join(there) or 'none'}.{meant} Another warehouse: --warehouse DIR."
+    )
+
+
+def _is_table(path: str) -> bool:
+    return any(open_storage(path).list(HOODIE))
 
 
 @contextmanager

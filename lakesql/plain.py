@@ -42,9 +42,12 @@ def run(arguments: Sequence[str]) -> None:
     require_database(asked.database, _COMMANDS)
     with connected(asked.database, asked.warehouse, asked.read_only) as con:
         shell = new_shell(con, asked.format, asked.maxrows)
-        succeeded = all(batch(shell, text, file) for text in texts)
-    if not succeeded:
-        sys.exit(1)
+        succeeded = asked.init is None or batch(shell, read_script(asked.init), asked.init)
+        succeeded = succeeded and all(batch(shell, text, file) for text in texts if shell.running)
+        if shell.con is not con:
+            shell.con.close()
+    if not succeeded or shell.code:
+        sys.exit(shell.code or 1)
 
 
 def _require_sql(arguments: Sequence[str]) -> None:
@@ -72,6 +75,7 @@ def _parser(script: bool = False) -> ArgumentParser:
     parser.add_argument(
         "database", metavar="DATABASE", nargs="?", default=":memory:", help="DuckDB file of your other tables and views"
     )
+    parser.add_argument("-init", "--init", metavar="FILE", type=Path, help="run this first")
     parser.add_argument("--format", choices=[*render.FORMATS], default="table", help="how results are written")
     parser.add_argument("--maxrows", metavar="N", type=int, default=render.ROWS_MAX, help="rows of a table; 0: all")
     parser.add_argument("--warehouse", metavar="DIR", help="folder of the Hudi tables; default: ./warehouse")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.errors import LakeError
 from lakesql.ingest.decode_python import registered_only
 from lakesql.table.names import literal
@@ -32,7 +33,9 @@ PORT = 9494
 TOKEN_VARIABLE = "LAKESQL_TOKEN"
 TOKEN_MIN = 8
 GRACE_S = 5.0
-"""How long a stopping server waits for running statements before it interrupts them."""
+"""How long a stopping server waits for running statements, unless told otherwise, before it interrupts them."""
+INTERRUPTED_S = 5.0
+"""How long interrupted statements have to roll back."""
 POLL_S = 0.2
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _WHO, _WHAT = "lakesql_authenticate", "lakesql_authorize"
@@ -140,20 +143,26 @@ class Server:
                 f"{self.url} cannot be served: {str(error).splitlines()[0]} Choose another --port."
             ) from error
 
-    def stop(self, hurry: threading.Event) -> None:
-        """Let running statements end, after GRACE_S or when in a hurry interrupt them, and close the port."""
-        until = time.monotonic() + GRACE_S
-        while not self.clients.stop() and time.monotonic() < until and not hurry.is_set():
+    def stop(self, hurry: threading.Event, grace_s: float = GRACE_S) -> None:
+        """Let running statements end, after `grace_s` or when in a hurry interrupt them, and close the port."""
+        until = time.monotonic() + grace_s
+        while not (self.clients.stop() and self._idle()) and time.monotonic() < until and not hurry.is_set():
             hurry.wait(0.05)
-        until = time.monotonic() + GRACE_S
+        until = time.monotonic() + INTERRUPTED_S
         while not self.clients.stop() and time.monotonic() < until:
             self.clients.interrupt()
             time.sleep(0.05)
         self._con.duckdb.execute(f"CALL quack_stop({literal(self.url)})").fetchall()
         self._folder.cleanup()
 
+    def _idle(self) -> bool:
+        """Whether Quack runs no query: those that only read are its own, not those of our clients' connections."""
+        with self._con.duckdb.cursor() as cursor:
+            rows = cursor.execute("SELECT count(*) FROM quack_active_connections() WHERE state = 'active'").fetchall()
+        return rows == [(0,)]
 
-def run(server: Server, started: Callable[[], None], say: Callable[[str], None]) -> None:
+
+def run(server: Server, started: Callable[[], None], say: Callable[[str], None], grace_s: float = GRACE_S) -> None:
     """Serve until Ctrl-C or SIGTERM; a second one does not wait for running statements."""
     registered_only()
     stopping, hurry = threading.Event(), threading.Event()
@@ -168,7 +177,7 @@ def run(server: Server, started: Callable[[], None], say: Callable[[str], None])
         while not stopping.wait(POLL_S):  # a signal that a thread of DuckDB gets does not wake this one
             pass
         say("Stopping.")
-        server.stop(hurry)
+        server.stop(hurry, grace_s)
         say("Stopped.")
     finally:
         for number, handler in former.items():
@@ -180,7 +189,7 @@ def greeting(con: "Connection", server: Server, write: bool, made_token: str | N
     token = made_token or "..."
     can = "Clients read and write." if write else "Clients read; --write lets them write."
     lines = [
-        f"{con.warehouse} ({len(con.tables)} tables) is served at {server.url}. {can} Ctrl-C stops it.",
+        f"{con.warehouse} ({counted(len(con.tables), 'table')}) is served at {server.url}. {can} Ctrl-C stops it.",
         f"In a DuckDB shell of version {duckdb.__version__}, once INSTALL httpfs; and INSTALL quack; have run there:",
         f"  LOAD httpfs; LOAD quack; ATTACH '{server.url}' AS lake (TOKEN '{token}');",
         "  FROM lake.query('SHOW TABLES');",

@@ -52,7 +52,7 @@ class Shell:
     file: TextIO | None = field(default=None)
     """Where results go instead of `out`."""
     once: bool = False
-    """Whether `file` takes the next result alone."""
+    """Whether `file` takes what the next input gives alone."""
     headers: bool = True
     null: str | None = None
     """What stands for NULL, None: what the format has for it."""
@@ -83,9 +83,8 @@ class Place:
     file: Path | None = None
     line: int = 1
 
-    def at(self, line: int, text: str) -> str:
-        """How an error names a line of the input, '' when there is but one."""
-        number = self.line + line - 1
+    def at(self, number: int, text: str) -> str:
+        """How an error names a line of the file or of what was typed, '' when there is but one."""
         if self.file is not None:
             return f"{self.file}: line {number}"
         return f"Error: line {number}" if number > 1 or "\n" in text.strip() else ""
@@ -107,12 +106,13 @@ def run_input(shell: Shell, text: str, place: Place = Place()) -> None:
     try:
         if bare(text):
             text = f".{text.strip().rstrip(';').lower()}"
+        once = shell.once
         if text.lstrip().startswith("."):
             _command(shell, text.strip(), place)
-            return
-        with interruptible(shell.con.duckdb):
-            _statements(shell, text, place)
-        if shell.once:
+        else:
+            with interruptible(shell.con.duckdb):
+                _statements(shell, text, place)
+        if once and shell.once:
             _output(shell, "")
     except KeyboardInterrupt:
         shell.failed = True
@@ -138,7 +138,8 @@ def _statements(shell: Shell, text: str, place: Place) -> None:
             if result.note:
                 print(f"Note: {result.note}", file=shell.err)
     except script.ScriptError as error:
-        shell.complain(str(error), place.at(error.line, text))
+        line, said = error.told(place.line)
+        shell.complain(said, place.at(line, text))
     if shell.timer:
         real, after = time.perf_counter() - started, os.times()
         user, system = after.user - before.user, after.system - before.system
@@ -163,25 +164,27 @@ def _command(shell: Shell, text: str, place: Place) -> None:
     if len(found) != 1:
         near = found or get_close_matches(name.lower(), COMMANDS, 1)
         meant = f" Did you mean {' or '.join('.' + n for n in near)}?" if near else ""
-        shell.complain(f".{name} is unknown; .help lists the commands.{meant}", place.at(1, text))
+        shell.complain(f".{name} is unknown; .help lists the commands.{meant}", place.at(place.line, text))
         return
     try:
         COMMANDS[found[0]][1](shell, argument.strip().rstrip(";").strip())
     except (LakeError, duckdb.Error, OSError) as error:
-        shell.complain(script.error_text(error), place.at(1, text))
+        shell.complain(script.error_text(error), place.at(place.line, text))
     except RuntimeError as error:  # of expanduser
-        shell.complain(str(error), place.at(1, text))
+        shell.complain(str(error), place.at(place.line, text))
 
 
 def _tables(shell: Shell, argument: str) -> None:
-    rows = [(name, path) for name, path in shell.con.tables.items() if not argument or argument.lower() in name.lower()]
+    broken = shell.con.broken.items()
+    found = [*shell.con.tables.items(), *((name, f"cannot be read: {problem}") for name, problem in broken)]
+    rows = [(name, what) for name, what in found if argument.lower() in name.lower()]
     others = shell.con.duckdb.execute(
         "SELECT table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
         "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1"
     ).fetchall()
     known = {n.lower() for n, _ in rows}
     rows += [(str(n), "") for (n,) in others if str(n).lower() not in known and argument.lower() in str(n).lower()]
-    shell.say(render.table(("name", "hudi table at"), rows))
+    shell.say(render.table(("name", "hudi table at"), rows, width=_width(shell) if shell.file is None else None))
 
 
 def _schema(shell: Shell, argument: str) -> None:
@@ -399,7 +402,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Shell, str], None], str]] = {
     "maxwidth": (".maxwidth [N]", _maxwidth, "how wide a table is, 0 for the width of the terminal"),
     "mode": (".mode [FORMAT]", _mode, f"how results look: {', '.join(render.FORMATS)}"),
     "nullvalue": (".nullvalue [TEXT]", _nullvalue, "what stands for NULL; without TEXT what the mode has for it"),
-    "once": (".once FILE", _once, "write the next result to FILE"),
+    "once": (".once FILE", _once, "write what the next statement or command gives to FILE"),
     "open": (".open [DATABASE]", _open, "close the database and open another, without a name one in memory"),
     "output": (".output [FILE]", _output, "write results to FILE, without FILE to the screen again"),
     "print": (".print TEXT", _print, "write TEXT"),

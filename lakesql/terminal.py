@@ -18,6 +18,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 from rich.console import Console
 
+from lakesql.counted import counted
 from lakesql.ingest import definitions
 from lakesql.shell import COMMANDS, Shell, bare, finish, run_input
 from lakesql.sql.connection import Connection
@@ -248,7 +249,7 @@ def interactive(shell: Shell) -> None:
             key_bindings=_bindings(),
         )
         Console(file=shell.out).print(
-            f"lakesql: SQL on Hudi tables. {len(shell.con.tables)} tables in {shell.con.warehouse}. .help for help",
+            f"lakesql: SQL on Hudi tables. {counted(len(shell.con.tables), 'table')} in {shell.con.warehouse}. .help for help",
             markup=False,
             highlight=False,
             soft_wrap=True,

@@ -42,13 +42,16 @@ def counting(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
                 _set_bar(con, before)
 
 
-def _bar(con: duckdb.DuckDBPyConnection) -> tuple[bool, ...] | None:
-    return con.execute(f"SELECT {', '.join(f'current_setting({name!r})' for name in _BAR)}").fetchone()
+def _bar(con: duckdb.DuckDBPyConnection) -> tuple[bool, ...]:
+    settings: tuple[bool, ...] = con.execute(
+        f"SELECT {', '.join(f'current_setting({name!r})' for name in _BAR)}"
+    ).fetchall()[0]
+    return settings
 
 
 def _set_bar(con: duckdb.DuckDBPyConnection, values: tuple[bool, ...]) -> None:
     for name, value in zip(_BAR, values, strict=True):
-        con.execute(f"SET {name} = {value}")
+        con.execute(f"SET {name} = {value}").fetchall()  # a result left open would be in the way of the next statement
 
 
 @contextmanager

@@ -22,20 +22,21 @@
 
 CREATE OR REPLACE TEMP MACRO hudi__root(p) AS rtrim(p::VARCHAR, '/');
 
--- An instant (17 or 14 digits) stays; a date is its first moment; a time without fraction is the whole second.
+-- An instant (17 or 14 digits) stays; a date, or a time without seconds, is its first moment; a time without fraction is the
+-- whole second.
 CREATE OR REPLACE TEMP MACRO hudi__time_of(m) AS
   strftime(
     (m['day'] || ' ' || coalesce(nullif(m['time'], ''), '00:00:00'))::TIMESTAMP
       - to_minutes(CASE WHEN m['zone'] IN ('', 'Z') THEN 0
           ELSE (m['zone'][1] || '1')::INTEGER * (m['zone'][2:3]::INTEGER * 60 + coalesce(nullif(replace(m['zone'][4:], ':', ''), ''), '0')::INTEGER) END),
     '%Y%m%d%H%M%S')
-  || CASE WHEN m['fraction'] <> '' THEN left(m['fraction'] || '00', 3) WHEN m['time'] = '' THEN '000' ELSE '999' END;
+  || CASE WHEN m['fraction'] <> '' THEN left(m['fraction'] || '00', 3) WHEN length(m['time']) < 8 THEN '000' ELSE '999' END;
 
 CREATE OR REPLACE TEMP MACRO hudi__instant(moment) AS
   list_transform([trim(moment::VARCHAR)], lambda given: CASE
     WHEN given IS NULL OR regexp_full_match(given, '\d{14}|\d{17}') THEN given
-    WHEN regexp_full_match(given, '\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,9})?)?\s*(Z|[+-]\d\d(:?\d\d)?)?') THEN
-      list_transform([regexp_extract(given, '^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?$', ['day', 'time', 'fraction', 'zone'])],
+    WHEN regexp_full_match(given, '\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?\s*(Z|[+-]\d\d(:?\d\d)?)?') THEN
+      list_transform([regexp_extract(given, '^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?$', ['day', 'time', 'fraction', 'zone'])],
         lambda m: hudi__time_of(m))[1]
     ELSE error('''' || given || ''' is not a point in time. Give an instant (17 or 14 digits), a date such as 2026-11-30, or a timestamp such as '
       || '2026-11-30 01:52:21.364.')

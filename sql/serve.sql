@@ -12,6 +12,10 @@
 -- A text in dollars needs no doubled quotes: FROM hudi($$ CALL show_commits(table => 'trips') $$). Another server: change
 -- the line with ATTACH.
 
+-- INSTALL fetches both extensions, once, from DuckDB's repository; a shell that cannot reach it says so here. Fetch them where it
+-- can be reached and copy ~/.duckdb/extensions, or take the files in the Python packages duckdb-extension-httpfs and
+-- duckdb-extension-quack (pip install 'lakesql[serve]') and write LOAD '/path/httpfs.duckdb_extension'; and so on in place of the
+-- four lines.
 INSTALL httpfs;
 LOAD httpfs;
 INSTALL quack;

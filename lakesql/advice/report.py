@@ -20,6 +20,7 @@ from lakesql.advice.calibration import Calibration
 from lakesql.advice.costs import Logs, Own, Spread, Workload
 from lakesql.advice.facts import CHANGES_MIN, Facts
 from lakesql.advice.measure import Measured
+from lakesql.counted import counted
 
 ADVICE_SCHEMA = pa.schema(
     [
@@ -63,9 +64,9 @@ class Line:
 class Advice:
     """What is said about one table.
 
-    recommended        'cow', 'mor', or None: too little history, or both cost about the same
+    recommended        'cow', 'mor', or None: too little history, both cost about the same, or it depends on the reads
     breakeven_reads    reads per write up to which Merge-on-Read is cheaper; None: always, or not known
-    breakeven_shares   update shares at which the two change places, ascending, at the given reads (1 when not given)
+    breakeven_shares   update shares at which the two change places, ascending, at the given reads; () without them
     """
 
     table: str
@@ -153,7 +154,7 @@ def advice_of(
         return Advice(where, kind, None, sentence, reads, None, (), lines)
     made = _Made(facts, load, record, reads)
     recommended, sentence = made.verdict()
-    head = Line(Topic.RECOMMENDATION, recommended or "either", made.gain(), "of the cost spared", sentence)
+    head = Line(Topic.RECOMMENDATION, recommended or made.undecided(), *made.headline(), sentence)
     lines = (
         head,
         *made.deciding(),
@@ -175,30 +176,43 @@ class _Made:
         cpu = record.clock == "cpu"
         self.unit, self.of = ("CPU s", " of CPU time") if cpu else ("s", "")
         self.given = reads
-        self.reads = 1.0 if reads is None else reads
         self.even_reads = costs.breakeven_reads(load, record.prices)
-        self.even_shares = costs.breakeven_shares(load, record.prices, self.reads)
-        self.cow = costs.cow_costs(load, record.prices, self.reads)
-        self.mor = costs.mor_costs(load, record.prices, self.reads)
+        self.even_shares = () if reads is None else costs.breakeven_shares(load, record.prices, reads)
+
+    def both(self, reads: float) -> tuple[float, float]:
+        """What a commit with so many reads behind it costs as Copy-on-Write and as Merge-on-Read."""
+        cow, mor = costs.cow_costs(self.load, self.prices, reads), costs.mor_costs(self.load, self.prices, reads)
+        return cow.total, mor.total
 
     # ------------------------------------------------------------ recommendation
 
-    def gain(self) -> float:
+    def undecided(self) -> str:
+        """What stands where a type is recommended otherwise."""
+        return "break-even" if self.given is None else "either"
+
+    def headline(self) -> tuple[float | None, str]:
+        """The number beside the recommendation and its unit: what the cheaper type spares, without reads the break-even."""
+        if self.given is not None:
+            return self.gain(self.given), "of the cost spared"
+        return (self.even_reads, "reads per write") if self.even_reads else (None, "")
+
+    def gain(self, reads: float) -> float:
         """Share of the dearer type's cost that the cheaper one spares."""
-        high = max(self.cow.total, self.mor.total)
-        return 1 - min(self.cow.total, self.mor.total) / high
+        both = self.both(reads)
+        return 1 - min(both) / max(both)
 
     def verdict(self) -> tuple[str | None, str]:
         """('cow', 'mor' or None, the sentence)."""
         if self.given is None:
             return self._verdict_without_reads()
-        cost = f"{seconds_text(self.mor.total)} instead of {seconds_text(self.cow.total)}{self.of}"
-        behind = f"per commit with {number_text(self.reads)} reads behind it"
-        if self.gain() < _CLOSE:
+        cow, mor = self.both(self.given)
+        cost = f"{seconds_text(mor)} instead of {seconds_text(cow)}{self.of}"
+        behind = f"per commit with {_reads(self.given)} behind it"
+        if self.gain(self.given) < _CLOSE:
             return None, f"Both types cost about the same: {MOR} {cost} {behind}; keep what the table is."
-        if self.mor.total < self.cow.total:
+        if mor < cow:
             return "mor", f"{MOR} is cheaper: {cost} {behind}, its part of a compaction included."
-        cost = f"{seconds_text(self.cow.total)} instead of {seconds_text(self.mor.total)}{self.of}"
+        cost = f"{seconds_text(cow)} instead of {seconds_text(mor)}{self.of}"
         return "cow", f"{COW} is cheaper: {cost} {behind}, a compaction of {MOR} counted in."
 
     def _verdict_without_reads(self) -> tuple[str | None, str]:
@@ -207,7 +221,7 @@ class _Made:
         if self.even_reads == 0:
             return "cow", f"{COW} is cheaper even if the table is never read between two commits."
         text = (
-            f"{MOR} is cheaper up to {number_text(self.even_reads)} reads per write, {COW} with more; "
+            f"{MOR} is cheaper up to {_reads(self.even_reads)} per write, {COW} with more; "
             "say how often the table is read (reads_per_write) for a recommendation."
         )
         return None, text
@@ -222,7 +236,7 @@ class _Made:
         touched = load.touched()
         yield Line(
             Topic.DECIDES, "file groups touched", facts.touched_share, "of the file groups",
-            f"A commit touches {number_text(facts.groups_touched)} of {len(facts.groups)} file groups; {COW} writes "
+            f"A commit touches {number_text(facts.groups_touched)} of {counted(len(facts.groups), 'file group')}; {COW} writes "
             f"{touched.rows:,.0f} rows for {load.changed_rows:,.0f} changed.",
         )  # fmt: skip
         if self.even_reads is None:
@@ -235,9 +249,12 @@ class _Made:
         yield Line(Topic.DECIDES, "break-even reads per write", self.even_reads, "reads per write", text + given)
 
     def _even_share(self) -> str:
-        at = f"at {number_text(self.reads)} reads per write"
+        if self.given is None:
+            return ""
+        at = f"at {_reads(self.given)} per write"
         if not self.even_shares:
-            cheaper = MOR if self.mor.total < self.cow.total else COW
+            cow, mor = self.both(self.given)
+            cheaper = MOR if mor < cow else COW
             return f"; {at} {cheaper} is cheaper whatever the share"
         shares = " and ".join(map(_percent, self.even_shares))
         return f"; {at} both types cost the same at {shares}"
@@ -256,13 +273,13 @@ class _Made:
         shares = [c.share for c in facts.changes]
         yield Line(
             Topic.QUESTIONS, "How much is updated?", facts.update_share, "of the rows",
-            f"Between {_percent(min(shares))} and {_percent(max(shares))} in {len(shares)} commits, "
+            f"Between {_percent(min(shares))} and {_percent(max(shares))} in {counted(len(shares), 'commit')}, "
             f"{_percent(facts.update_share)} in the mean.",
         )  # fmt: skip
         text = (
             "Not known; the timeline stores no reads. Give reads_per_write."
             if self.given is None
-            else f"{number_text(self.given)} reads per write, as given."
+            else f"{_reads(self.given)} per write, as given."
         )
         yield Line(Topic.QUESTIONS, "How often is it read?", self.given, "reads per write", text)
         once = costs.compaction(load, prices, load.deltas) + costs.merge(load, prices, load.deltas)
@@ -280,7 +297,7 @@ class _Made:
         if not self.facts.is_mor:
             return f"As {COW} the table needs none."
         done, waiting = self.facts.compactions, self.facts.deltas_open
-        return f"The timeline shows {done} compactions; {waiting} commits have come since the newest."
+        return f"The timeline shows {counted(done, 'compaction')}, and {counted(waiting, 'commit')} since the newest."
 
     # ------------------------------------------------------------ comparison
 
@@ -299,6 +316,7 @@ class _Made:
         cow_bytes = touched.rows * base_row
         log_bytes, folded = load.changed_rows * log_row, dirty.rows * base_row / n
         changed = load.changed_rows * base_row
+        folding = costs.mor_costs(load, prices, self.given or 0.0).compaction
         wait = self.facts.interval_s
         stale = None if wait is None else (n - 1) / 2 * wait
         table = load.table.rows * base_row
@@ -312,14 +330,23 @@ class _Made:
             ("storage", table, table + middle * log_bytes, "bytes", "newest file slices, between two compactions"),
             ("bytes written per commit", cow_bytes, log_bytes + folded, "bytes", f"{MOR}: {bytes_text(log_bytes)} of logs, the rest compaction"),
             ("write amplification", cow_bytes / changed, (log_bytes + folded) / changed, "x", "bytes written per byte changed"),
-            ("operations", 0.0, self.mor.compaction, self.unit, f"per commit; {COW}: cleaning; {MOR}: cleaning and compaction"),
+            ("operations", 0.0, folding, self.unit, f"per commit; {COW}: cleaning; {MOR}: cleaning and compaction"),
             ("files written per commit", touched.files, touched.files + dirty.files / n, "files", f"{MOR}: small log files, and compacted base files"),
             ("files read", load.table.files, load.table.files + middle * touched.files, "files", "by a snapshot read"),
-            ("all together", self.cow.total, self.mor.total, self.unit, f"per commit with {number_text(self.reads)} reads"),
         ]  # fmt: skip
+        pairs += [("all together", *self.both(r), self.unit, f"per commit with {text}") for r, text in self.sides()]
         for measure, as_cow, as_mor, unit, text in pairs:
             yield Line(Topic.COMPARISON, f"{measure}, {COW}", as_cow, unit, text)
             yield Line(Topic.COMPARISON, f"{measure}, {MOR}", as_mor, unit, text)
+
+    def sides(self) -> list[tuple[float, str]]:
+        """Reads per commit to compare the whole costs at: those given, else some on either side of the break-even."""
+        if self.given is not None:
+            return [(self.given, _reads(self.given))]
+        if self.even_reads:
+            low, high = self.even_reads / 2, self.even_reads * 2
+            return [(low, f"{_reads(low)}, half the break-even"), (high, f"{_reads(high)}, twice the break-even")]
+        return [(0.0, "no read"), (10.0, "10 reads")]
 
     def _stored(self) -> tuple[float, float]:
         """Bytes of a row (in a log file, in a base file)."""
@@ -336,7 +363,7 @@ class _Made:
         changed = facts.rows_changed * base_row
         if changed <= 0:
             return
-        own = f"{bytes_text(facts.bytes_written)} for {bytes_text(changed)} changed in {changes} commits, services included."
+        own = f"{bytes_text(facts.bytes_written)} for {bytes_text(changed)} changed in {counted(changes, 'commit')}, services included."
         yield Line(Topic.HISTORY, f"write amplification paid, {_name(facts)}", facts.bytes_written / changed, "x", own)
         if facts.is_mor:
             other = facts.rows_rewritten * base_row
@@ -355,7 +382,7 @@ class _Made:
             live = sum(g.rows * -math.expm1(-g.log_rows / g.rows) for g in dirty if g.rows)
             logs = Logs(groups, facts.log_files, facts.log_rows, live)
             cost = costs.fold(self.load, self.prices, logs) + costs.merge_logs(self.load, self.prices, logs)
-            text = f"{len(dirty)} file groups have a log; {bytes_text(groups.rows * base_row)} would be written"
+            text = f"logs of {counted(len(dirty), 'file group')}; {bytes_text(groups.rows * base_row)} would be written"
             yield Line(Topic.HISTORY, "compaction now", cost, self.unit, text)
 
     def curve(self) -> Iterator[Line]:
@@ -409,7 +436,7 @@ def _lacking(facts: Facts) -> str:
             f"{CHANGES_MIN} commits that update or delete rows."
         )
     return (
-        f"The timeline shows {len(facts.changes)} commits that change rows that were there; the advice needs at least "
+        f"The timeline shows {counted(len(facts.changes), 'commit')} that changed rows that were there; the advice needs at least "
         f"{CHANGES_MIN}. Ask again after more updates, deletes or merges."
     )
 
@@ -423,6 +450,10 @@ def number_text(value: float) -> str:
     if value and abs(value) < 0.001:
         return f"{value:.1e}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _reads(value: float) -> str:
+    return "1 read" if value == 1 else f"{number_text(value)} reads"
 
 
 def _percent(value: float) -> str:

@@ -199,14 +199,15 @@ def instant_millis(t: str, zone: tzinfo = UTC) -> int:
 
 
 _USER_TIME = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?)?\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII
 )
 
 
 def normalise_instant(text: str, zone: tzinfo = UTC) -> str:
     """The instant a user means, as digits that compare with the timeline's (hudi-format 8.2).
 
-    Digits stay as they are. A date means its first moment; a time without fraction means the whole second.
+    Digits stay as they are. A date, and a time without seconds, mean their first moment; a time with seconds and without
+    fraction means the whole second.
     `zone` is the timeline's; a text with an offset is converted to it. SQLError when it is no time at all.
     """
     cleaned = text.strip()
@@ -217,7 +218,7 @@ def normalise_instant(text: str, zone: tzinfo = UTC) -> str:
         raise SQLError(_not_a_time(text))
     *parts, fraction, offset = match.groups()
     year, month, day, hour, minute, second = (int(part or 0) for part in parts)
-    millis = (fraction + "00")[:3] if fraction else ("000" if parts[3] is None else "999")
+    millis = (fraction + "00")[:3] if fraction else ("000" if parts[5] is None else "999")
     try:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=_offset(offset) if offset else zone)
         return f"{moment.astimezone(zone):%Y%m%d%H%M%S}{millis}"

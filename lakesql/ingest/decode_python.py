@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesql.counted import counted
 from lakesql.errors import JobError, LakeError, LastingError
 from lakesql.ingest.decoded import Bad, Part
 from lakesql.ingest.model import DecoderFunction
@@ -144,7 +145,7 @@ class PythonValues:
             raise
         except Exception as error:
             raise JobError(
-                f"decoder {self._name}: {type(error).__name__}: {error}. It was given {batch.num_rows} records. Let it "
+                f"decoder {self._name}: {type(error).__name__}: {error}. It was given {counted(batch.num_rows, 'record')}. Let it "
                 "mark records that it cannot decode in a column _bad or _error."
             ) from error
         return self._checked(table, batch.num_rows)
@@ -155,7 +156,9 @@ class PythonValues:
         if not isinstance(table, pa.Table):
             raise self._wrong(f"returned {type(table).__name__}, not a pyarrow.Table")
         if table.num_rows != rows:
-            raise self._wrong(f"returned {table.num_rows} rows for {rows} records; one row per record is needed")
+            raise self._wrong(
+                f"returned {counted(table.num_rows, 'row')} for {counted(rows, 'record')}; one row per record is needed"
+            )
         try:
             table.validate(full=True)
         except pa.ArrowInvalid as error:

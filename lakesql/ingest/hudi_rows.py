@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.errors import JobError, SQLError, TableError
 from lakesql.ingest import relation, tombstones
 from lakesql.ingest.model import Job
@@ -107,7 +108,7 @@ class Batch:
             if why is None and not self.select:
                 why = tombstones.unsaid(table, self.tomb_columns)
             if why is not None:
-                notes.append(f"{self.deletes.rows} tombstones were skipped: {why}.")
+                notes.append(f"{counted(self.deletes.rows, 'tombstone')} skipped: {why}.")
             else:
                 live, first, last = self._settled(table, notes)
         if self.rows.rows and not table.config.delete_field:
@@ -138,7 +139,7 @@ class Batch:
         sql = f"SELECT count(*) FROM __lakesql_rows WHERE CAST({quote(column)} AS VARCHAR) = '{mark}'"
         if kept := self.con.execute(sql).fetchall()[0][0]:
             notes.append(
-                f"{kept} deletes of change events are kept as rows with {column} = '{mark}': the table has no payload class "
+                f"{counted(kept, 'delete')} of change events kept as rows with {column} = '{mark}': the table has no payload class "
                 "that applies them (payloadClass in TBLPROPERTIES of a new table)."
             )
 
@@ -199,7 +200,7 @@ class Batch:
             f"_value, CAST(NULL AS VARCHAR) AS schema_id, 'key' AS stage, {literal(error)} AS error "
             f"FROM ({live}) WHERE {lacking} ORDER BY _topic, _partition, _offset"
         ).to_arrow_table()
-        notes.append(f"{count} records without a record key went to the quarantine.")
+        notes.append(f"{counted(count, 'record')} without a record key went to the quarantine.")
         return f"SELECT * FROM ({live}) WHERE NOT ({lacking})"
 
     def _kafka(self, sql: str) -> None:

@@ -18,6 +18,7 @@ from dataclasses import replace
 import duckdb
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.errors import CommitConflict, IngestConflict, IngestError
 from lakesql.ingest import quarantine, waiting
 from lakesql.ingest.hudi_rows import Batch
@@ -205,7 +206,7 @@ class HudiLoad:
             raise IngestConflict(f"{error} Nothing was committed. Run the ingestion again.") from error
         if bad.rows:
             raise IngestError(
-                f"{sink.storage.uri}: none of the {bad.rows} records of the first run can be decoded, so there is no table "
+                f"{sink.storage.uri}: of {counted(bad.rows, 'record')} of the first run none can be decoded, so there is no table "
                 "whose commit could name their quarantine. Nothing was committed; the next run reads them again. Correct "
                 "the format, or create the table first."
             )

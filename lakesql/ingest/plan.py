@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.errors import IngestError
 from lakesql.ingest.collector import without_collector
 from lakesql.ingest.model import Bounds, Client, Job, PartitionState, Plan, Range, State, Topic, TopicPartition
@@ -55,7 +56,7 @@ def _planned(job: Job, client: Client, stored: State, now_ms: int) -> Plan:
         raise IngestError(
             f"job {job.name}: no topic of the brokers {job.client.get('bootstrap.servers')} is named by topic.whitelist ="
             f" {', '.join(job.whitelist) or '.*'} and left by topic.blacklist = {', '.join(job.blacklist)!r};"
-            f" they have {len(topics)} topics. Correct the lists, or create the topic."
+            f" they have {counted(len(topics), 'topic')}. Correct the lists, or create the topic."
         )
     starts, refused = _decided(job, client, chosen, stored)
     _refuse_losses(job, starts)

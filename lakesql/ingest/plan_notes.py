@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from lakesql.counted import counted
 from lakesql.ingest.model import Job, Range, TopicPartition
 from lakesql.ingest.offsets import Refused, Start
 from lakesql.ingest.packing import SLACK, Packed
@@ -42,7 +43,7 @@ def assumed_bytes(ranges: Iterable[Range]) -> tuple[str, ...]:
         return ()
     size = sum(one.expected_bytes for one in these)
     return (
-        f"The expected bytes of {_count(len(these), 'partition')} ({size:,.0f}) are an assumption, {NOTHING_SEEN_BYTES:,.0f} bytes for each"
+        f"The expected bytes of {counted(len(these), 'partition')} ({size:,.0f}) are an assumption, {NOTHING_SEEN_BYTES:,.0f} bytes for each"
         f" record: no run has read them yet ({_named(str(one.at) for one in these)}).",
     )
 
@@ -54,7 +55,7 @@ def _losses(job: Job, by_kind: Mapping[str, _Starts]) -> list[str]:
         records = sum(s.gap[1] - s.gap[0] for s in lost.values() if s.gap)
         ranges = _named(f"{at} from {s.gap[0]} to {s.gap[1]}" for at, s in lost.items() if s.gap)
         found.append(
-            f"Lost: {_count(records, 'record')} of {_count(len(lost), 'partition')} between the stored offset and where reading goes on ({ranges})."
+            f"Lost: {counted(records, 'record')} of {counted(len(lost), 'partition')} between the stored offset and where reading goes on ({ranges})."
         )
     if above := by_kind.get("reset above"):
         ranges = _named(f"{at} at {s.stored}, goes on at {s.low}" for at, s in above.items())
@@ -64,13 +65,13 @@ def _losses(job: Job, by_kind: Mapping[str, _Starts]) -> list[str]:
             else "records written since then below that offset are not read"
         )
         found.append(
-            f"The stored offset of {_count(len(above), 'partition')} is above the end: the log was cut, or the topic made again without an id to"
+            f"The stored offset of {counted(len(above), 'partition')} is above the end: the log was cut, or the topic made again without an id to"
             f" tell it by ({ranges}); {what}."
         )
     if again := by_kind.get("recreated"):
         ranges = _named(f"{at} at {s.low}, stored was {s.stored}" for at, s in again.items())
         found.append(
-            f"Topics deleted and made again: {_count(len(again), 'partition')} with a new beginning ({ranges}); what was not read of the old one is lost."
+            f"Topics deleted and made again: {counted(len(again), 'partition')} with a new beginning ({ranges}); what was not read of the old one is lost."
         )
     return found
 
@@ -81,10 +82,10 @@ def _unread(by_kind: Mapping[str, _Starts], refused: Mapping[TopicPartition, Ref
     failed |= {at: one.why for at, one in refused.items() if one.failed}
     if failed:
         reasons = _named(f"{at}: {why}" for at, why in sorted(failed.items()))
-        found.append(f"Cannot be read now: {_count(len(failed), 'partition')}; stored offsets are kept ({reasons}).")
+        found.append(f"Cannot be read now: {counted(len(failed), 'partition')}; stored offsets are kept ({reasons}).")
     if kept := by_kind.get("skip"):
         reasons = _named(f"{at}: {s.error}" for at, s in kept.items())
-        found.append(f"Left where they are by the reset rule: {_count(len(kept), 'partition')} ({reasons}).")
+        found.append(f"Left where they are by the reset rule: {counted(len(kept), 'partition')} ({reasons}).")
     return found
 
 
@@ -94,7 +95,7 @@ def _given_up(by_kind: Mapping[str, _Starts], refused: Mapping[TopicPartition, R
     for reason in sorted({s.reason for s in behind.values()}):
         these = {at: s for at, s in behind.items() if s.reason == reason}
         found.append(
-            f"Skipped: {_count(sum(s.skipped for s in these.values()), 'record')} of {_count(len(these), 'partition')} without a stored offset"
+            f"Skipped: {counted(sum(s.skipped for s in these.values()), 'record')} of {counted(len(these), 'partition')} without a stored offset"
             f" lie before its start ({reason}; {_named(f'{at} starts at {s.low}' for at, s in these.items())})."
         )
     again = {at: s for at, s in by_kind.get("recreated", {}).items() if s.skipped}
@@ -106,13 +107,13 @@ def _given_up(by_kind: Mapping[str, _Starts], refused: Mapping[TopicPartition, R
             else "the start of new partitions and topics.move.to.latest.offset"
         )
         found.append(
-            f"Skipped: {_count(sum(s.skipped for s in moved.values()), 'record')} of {_count(len(moved), 'partition')} are given up by {what}"
+            f"Skipped: {counted(sum(s.skipped for s in moved.values()), 'record')} of {counted(len(moved), 'partition')} are given up by {what}"
             f" ({_named(f'{at} goes on at {s.low}' for at, s in moved.items())})."
         )
     asked = {at: one for at, one in refused.items() if not one.failed}
     if asked:
         found.append(
-            f"Left new and unread: {_count(len(asked), 'partition')}, since {next(iter(asked.values())).why} ({_named(map(str, asked))})."
+            f"Left new and unread: {counted(len(asked), 'partition')}, since {next(iter(asked.values())).why} ({_named(map(str, asked))})."
         )
     return found
 
@@ -125,7 +126,7 @@ def _gone(carried: Mapping[TopicPartition, str], missing: Mapping[TopicPartition
             longest = max((missing.get(at, 0.0) for at in these), default=0.0)
             since = f", for {longest:,.0f} seconds at most" if longest else ""
             found.append(
-                f"The offsets of {_count(len(these), 'partition')} are carried on: {why}{since} ({_named(map(str, sorted(these)))})."
+                f"The offsets of {counted(len(these), 'partition')} are carried on: {why}{since} ({_named(map(str, sorted(these)))})."
             )
     return found
 
@@ -134,7 +135,7 @@ def _packing(job: Job, packed: Packed) -> list[str]:
     found = []
     if packed.cut:
         found.append(
-            f"Cut off groups: {_count(packed.cut, 'piece')}, so that no task is more than {SLACK - 1:.0%} above the lightest possible."
+            f"Cut off groups: {counted(packed.cut, 'piece')}, so that no task is more than {SLACK - 1:.0%} above the lightest possible."
         )
     if packed.heaviest > SLACK * packed.bound * (1 + 1e-9):
         found.append(
@@ -142,10 +143,6 @@ def _packing(job: Job, packed: Packed) -> list[str]:
             f" spread, or {'the packer' if job.packer == 'CUSTOM' else 'lakesql.packing.even'} leaves it so."
         )
     return found
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _named(texts: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from lakesql.counted import counted
 from lakesql.ingest.model import Committed, Plan, Report, TopicPartition
 from lakesql.ingest.report import (
     idle,
@@ -132,7 +133,7 @@ class Lines(Silent):
         if self._json:
             self._several([json.dumps({"event": "commit", "target": target, **asdict(done)}, default=list)])
         elif done.commit is not None:
-            self._several([f"Committed {done.commit} to {target}: {done.files:,} files, {done.bytes:,} bytes"])
+            self._several([f"Committed {done.commit} to {target}: {counted(done.files, 'file')}, {done.bytes:,} bytes"])
 
     def finished(self, report: Report) -> None:
         new = replace(report, notes=tuple(note for note in report.notes if note not in self._said))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.ingest.model import PartitionReport, PartitionState, Plan, Range, Report, TopicPartition
 
 REPORT = pa.schema(
@@ -122,7 +123,7 @@ def report_lines(report: Report) -> list[str]:
     )
     lines += [
         f"Committed {one.commit} to {target}: {one.inserted:,} inserted, {one.updated:,} updated, "
-        f"{one.deleted:,} deleted, {one.ignored:,} ignored, {one.files:,} files"
+        f"{one.deleted:,} deleted, {one.ignored:,} ignored, {counted(one.files, 'file')}"
         for target, one in report.committed.items()
         if one.commit is not None  # else a note says where the start offsets wait
     ]
@@ -176,9 +177,7 @@ def idle_line(report: Report, as_json: bool = False) -> str:
     count = len(report.partitions)
     if as_json:
         return report_events(replace(report, partitions=()))[-1]
-    return (
-        f"Ingestion {report.job}: nothing new in {count:,} partition{'' if count == 1 else 's'}, {report.seconds:.1f} s"
-    )
+    return f"Ingestion {report.job}: nothing new in {counted(count, 'partition')}, {report.seconds:.1f} s"
 
 
 def blocking(report: Report) -> dict[str, str]:

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesql.counted import counted
 from lakesql.errors import CommitUnknown, LakeError
 from lakesql.ingest import front
 from lakesql.ingest.datasets import as_lake_error
@@ -181,7 +182,7 @@ def _nothing(target: _Target) -> str:
     if not count:
         return f"{target.path}: nothing is in quarantine."
     return (
-        f"{target.path}: none of the {count} records in quarantine can be decoded now, so there was no commit. The first: "
+        f"{target.path}: of {counted(count, 'record')} in quarantine none can be decoded now, so there was no commit. The first: "
         f"{target.error}"
     )
 
@@ -257,7 +258,7 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[TopicPartition, pa.Table]]:
 
 
 def _reason(one: _Counts) -> str:
-    return f"{REASON}: {one.read} records"
+    return f"{REASON}: {counted(one.read, 'record')}"
 
 
 def _line(at: TopicPartition, one: _Counts) -> PartitionReport:

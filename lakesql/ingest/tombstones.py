@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.ingest.model import KAFKA
 from lakesql.table.names import duckdb_type, quote
 from lakesql.table.read import plan, to_sql
@@ -89,7 +90,7 @@ def meant(con: Connection, table: TableState, select: str, tombs: str, notes: li
             else f"AS SELECT makes no row with the record key ({', '.join(keys)}) of them (the key format says which "
             "columns the Kafka key has; decode(_key) is its text)"
         )
-        notes.append(f"{skipped} tombstones were skipped: {why}. They delete nothing.")
+        notes.append(f"{counted(skipped, 'tombstone')} skipped: {why}. They delete nothing.")
     return MEANT
 
 
@@ -150,7 +151,7 @@ def deletes_sql(con: Connection, table: TableState, selected: str, number: int, 
     if lack:
         count = con.execute(f"SELECT count(*) FROM ({selected})").fetchall()[0][0]
         if count:
-            notes.append(f"{count} tombstones were skipped: they do not say the record key column {lack[0]}.")
+            notes.append(f"{counted(count, 'tombstone')} skipped: without the record key column {lack[0]}.")
         return None
     casts = ", ".join(
         f"TRY_CAST({quote(given[f.lower()])} AS {duckdb_type(table.schema.field(f).type, f)}) AS {quote(f)}"
@@ -161,7 +162,7 @@ def deletes_sql(con: Connection, table: TableState, selected: str, number: int, 
     lost = con.execute(f"DELETE FROM {name} WHERE {no_key}").fetchall()[0][0]
     if lost:
         notes.append(
-            f"{lost} tombstones were skipped: their record key is NULL or does not fit its column (the key format says "
+            f"{counted(lost, 'tombstone')} skipped: the record key is NULL or does not fit its column (the key format says "
             "which columns the Kafka key has)."
         )
     absent = [f for f in config.partition_fields if f not in fields]
@@ -181,9 +182,7 @@ def deletes_sql(con: Connection, table: TableState, selected: str, number: int, 
     columns = ", ".join(map(quote, keys))
     hit = con.execute(f"SELECT count(*) FROM (SELECT DISTINCT {columns} FROM {found})").fetchall()[0][0]
     if searched > hit:
-        notes.append(
-            f"{searched - hit} tombstones were skipped: they do not say their partition, and the table has no such key."
-        )
+        notes.append(f"{counted(searched - hit, 'tombstone')} without a partition skipped: the table has no such key.")
     return f"{said} UNION ALL BY NAME SELECT *, 'delete' AS __op FROM {found}"
 
 

@@ -6,6 +6,7 @@ the gate alone; so no lock is needed here.
 
 from dataclasses import dataclass, field, replace
 
+from lakesql.counted import counted
 from lakesql.ingest.model import BadRecords, PartitionReport, PartitionState, Position, Range, TopicPartition
 
 PERCENT_FROM = 100
@@ -140,7 +141,7 @@ class Track:
         known = self.range.gap
         parts = [(known[1], to) if known and begin == known[0] else (begin, to) for begin, to in self.all_gaps]
         return [
-            f"Lost while {self.at} was read: {to - begin:,} offsets, {begin} to {to}, which were deleted before their turn came."
+            f"Lost while {self.at} was read: {counted(to - begin, 'offset')}, {begin} to {to}, which were deleted before their turn came."
             for begin, to in parts
             if to > begin
         ]
@@ -219,14 +220,14 @@ def too_many_bad(rule: BadRecords, bad: int, records: int, at_most: int | None =
     if not bad:
         return None
     if rule.action == "fail":
-        return f"{bad:,} of {records:,} records cannot be decoded, and lakesql.bad.records is fail"
+        return f"{bad:,} of {counted(records, 'record')} cannot be decoded, and lakesql.bad.records is fail"
     if rule.max_count is not None and bad > rule.max_count:
-        return f"{bad:,} records cannot be decoded, more than the {rule.max_count:,} allowed"
+        return f"{counted(bad, 'record')} cannot be decoded, more than the {rule.max_count:,} allowed"
     if rule.max_percent <= 0:
-        return f"{bad:,} of {records:,} records cannot be decoded, and 0 percent are allowed"
+        return f"{bad:,} of {counted(records, 'record')} cannot be decoded, and 0 percent are allowed"
     of = max(records, at_most or 0)
     if of >= PERCENT_FROM and bad * 100 > rule.max_percent * of:
-        return f"{bad:,} of {records:,} records cannot be decoded, more than the {rule.max_percent:g} percent allowed"
+        return f"{bad:,} of {counted(records, 'record')} cannot be decoded, more than the {rule.max_percent:g} percent allowed"
     return None
 
 

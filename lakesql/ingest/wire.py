@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesql.counted import counted
 from lakesql.errors import JobError
 from lakesql.format.words import U8, Bytes, Positions, at
 
@@ -165,4 +166,4 @@ def _reason(wire: str, magic: int, size: int, in_header: bool, part: str) -> str
         return f"an empty {part}; expected {expected}"
     if magic != 0 and not (magic == 1 and wire == "confluent"):
         return f"first byte {magic:02x}; expected {expected}. Is the wire format {wire}?"
-    return f"a {part} of {size} bytes; expected {expected} and the record"
+    return f"a {part} of {counted(size, 'byte')}; expected {expected} and the record"

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from lakesql import markup
+from lakesql.counted import counted
 from lakesql.sql import render
 
 ROWS = 1000
@@ -96,7 +97,7 @@ def footer(shown: Preview) -> list[str]:
 
 
 def _hidden(shown: Preview) -> list[str]:
-    return [f"{shown.hidden} meta columns of Hudi are not shown."] if shown.hidden else []
+    return [f"{counted(shown.hidden, 'meta column')} of Hudi are not shown."] if shown.hidden else []
 
 
 def text(shown: Preview, width: int | None = None) -> str:

@@ -16,6 +16,7 @@ import duckdb
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 from traitlets import Bool, Int
 
+from lakesql.counted import counted
 from lakesql.errors import SQLError, StaleReadWarning, Unsupported
 from lakesql.interrupt import interruptible
 from lakesql.notebook import grid, options, problems
@@ -26,6 +27,7 @@ from lakesql.sql import python_objects
 from lakesql.sql.connection import Connection, connect
 from lakesql.sql.lexer import Piece, split
 from lakesql.sql.results import WRITE_SCHEMA
+from lakesql.table.interrupts import interrupts
 from lakesql.write import WriteResult
 
 _CON = "con"
@@ -63,10 +65,12 @@ class LakeMagics(Magics):
                 return self._ran(line, cell, {**self._names, **(local_ns or {})})
         except problems.SHOWN as error:
             raise problems.plain(error).with_traceback(None) from None
+        except KeyboardInterrupt:
+            raise problems.plain(KeyboardInterrupt("the statement was stopped.")) from None
 
     def _ran(self, line: str, cell: str | None, names: Mapping[str, Any]) -> Any:
         chosen, rest = options.parse(line)
-        if rest in ("?", "help"):
+        if chosen.help or rest in ("?", "help"):
             print(options.USAGE)
             return None
         con = self.connection(names, chosen)
@@ -172,7 +176,7 @@ def _watched(con: Connection, piece: Piece, progress: bool) -> Iterator[None]:
     ingests = piece.tokens[0].word in _INGESTIONS or [t.word for t in piece.tokens[:2]] == ["RUN", "INGESTION"]
     bar = Bar(con.duckdb, piece.text) if progress and not ingests else nullcontext()
     try:
-        with warnings.catch_warnings(), interruptible(con.duckdb), bar:
+        with warnings.catch_warnings(), interrupts(), interruptible(con.duckdb), bar:
             warnings.simplefilter("ignore", StaleReadWarning)  # it is a note of the answer
             yield
     except duckdb.InterruptException as error:
@@ -217,6 +221,6 @@ def _as(kind: str, relation: duckdb.DuckDBPyRelation) -> Any:
 
 def _size(value: Any) -> str:
     if isinstance(value, duckdb.DuckDBPyRelation):
-        return f"a relation with {len(value.columns):,} columns"
+        return f"a relation with {counted(len(value.columns), 'column')}"
     rows, columns = value.shape
-    return f"{rows:,} rows, {columns:,} columns"
+    return f"{counted(rows, 'row')}, {counted(columns, 'column')}"

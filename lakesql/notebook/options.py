@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from keyword import iskeyword
 
 from lakesql.errors import SQLError
 
@@ -21,6 +22,7 @@ class Options:
     plot: bool = False
     explain: bool = False
     meta: bool = False
+    help: bool = False
 
     @property
     def variables(self) -> dict[str, str]:
@@ -41,12 +43,13 @@ USAGE = """%lakesql [options] SQL, or %%lakesql [options] with the SQL in the li
   --meta              show Hudi's columns of SELECT * too
   --warehouse DIR     tables are in this folder, from now on
   --connection NAME   run on the connection in this variable, from now on
+  --help              show this
 
 Without SQL: the connection and its tables."""
 
 _VARIABLES = ("df", "pl", "arrow", "relation")
 _VALUES = (*_VARIABLES, "connection", "warehouse", "rows")
-_FLAGS = ("plot", "explain", "meta")
+_FLAGS = ("plot", "explain", "meta", "help")
 NAMES = (*_VALUES, *_FLAGS)
 _OPTION = re.compile(r"\s*--([A-Za-z][\w-]*)(?:=|[^\S\n]*)")
 _VALUE = re.compile(r"""\s*(?:"([^"\n]*)"|'([^'\n]*)'|([^\s"']\S*))""")
@@ -76,6 +79,6 @@ def _checked(name: str, text: str) -> str | int:
         if not text.isdecimal() or not int(text):
             raise SQLError(f"%lakesql: --rows {text}: give a number of rows, 1 or more.")
         return int(text)
-    if name != "warehouse" and not text.isidentifier():
+    if name != "warehouse" and (not text.isidentifier() or iskeyword(text)):
         raise SQLError(f"%lakesql: --{name} {text}: give the name of a Python variable.")
     return text

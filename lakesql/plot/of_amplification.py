@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakesql.advice.facts import table_facts
+from lakesql.counted import counted as many
 from lakesql.plot.figure import Figure
 from lakesql.plot.replay import After, replayed
 from lakesql.plot.ticks import counted, linear
-from lakesql.plot.words import many, number_text, shortened, titled
+from lakesql.plot.words import number_text, shortened, titled
 from lakesql.table.state import TableState
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lakesql.counted import counted as many
 from lakesql.errors import SQLError
 from lakesql.format.timeline import instant_millis
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import Axis, linear, spans
-from lakesql.plot.words import bytes_text, many, number_text, shortened, titled
+from lakesql.plot.words import bytes_text, number_text, shortened, titled
 from lakesql.services.adaptive_model import Costs
 from lakesql.services.freshness import lag_text
 from lakesql.simulation.patterns import PATTERNS
@@ -153,7 +154,9 @@ def _page(title: str, alt: str, outcomes: dict[str, Outcome], commit_s: float) -
         last = name == list(outcomes)[-1]
         x = spans(commit_s * len(at) / STEPS, lag_text, "time" if last else "", most=6)
         x = x if last else replace(x, ticks=())
-        panels.append(Panel(46, draw, x, linear(high, number_text, low=1.0, most=2), name))
+        most = max(one.reads)
+        heading = f"{name}: the line goes on to {number_text(most)}, above the frame" if most > high else name
+        panels.append(Panel(46, draw, x, linear(high, number_text, low=1.0, most=2), heading))
     places = np.arange(len(outcomes))[::-1].astype(float)
 
     def draw_bytes(axes: "Axes") -> None:

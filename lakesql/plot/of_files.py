@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesql.counted import counted as many
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import Axis, counted, linear
-from lakesql.plot.words import bytes_text, distinct, many, percent_text, shortened, titled
+from lakesql.plot.words import bytes_text, distinct, percent_text, shortened, titled
 from lakesql.table import inspect
 from lakesql.table.state import TableState
 

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lakesql.counted import counted as many
 from lakesql.plot.figure import Figure
 from lakesql.plot.replay import replayed
 from lakesql.plot.ticks import Axis, spans, time_axis
-from lakesql.plot.words import distinct, many, shortened, titled
+from lakesql.plot.words import distinct, shortened, titled
 from lakesql.services.freshness import Freshness, freshness, lag_text
 from lakesql.table.state import TableState
 

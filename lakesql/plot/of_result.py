@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lakesql.counted import counted as many
 from lakesql.errors import SQLError
 from lakesql.format.avro import META_COLUMNS
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import FIRST_MS, LAST_MS, Axis, linear, round_step, time_axis
-from lakesql.plot.words import distinct, many, number_text, shortened
+from lakesql.plot.words import distinct, number_text, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lakesql.counted import counted as many
 from lakesql.errors import FormatError, TableError
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, SERVICE_ACTIONS, WRITE_ACTIONS, instant_millis
 from lakesql.plot.figure import Figure
 from lakesql.plot.ticks import Axis, time_axis
-from lakesql.plot.words import many, moment_text, shortened, titled
+from lakesql.plot.words import moment_text, shortened, titled
 from lakesql.table import inspect
 from lakesql.table.clock import timeline_zone
 from lakesql.table.state import TableState

@@ -41,11 +41,6 @@ def percent_text(value: float) -> str:
     return f"{percent:.2g} %" if 0 < percent < 10 else f"{percent:.0f} %"
 
 
-def many(count: int, noun: str) -> str:
-    """A count with its noun; its plural has an s."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def width(text: str) -> int:
     """Columns that a text takes: ideographs take two."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.errors import LakeError, SQLError
 from lakesql.format import log
 from lakesql.format.files import BaseFile, FileSlice, LogFile, file_slices
@@ -17,7 +18,7 @@ from lakesql.format.timeline import WRITE_ACTIONS, Timeline, instant_millis
 from lakesql.procedures.declare import PATH, TABLE, Call, Procedure, Rows, columns
 from lakesql.procedures.files import broken
 from lakesql.procedures.repair import has_metafile
-from lakesql.procedures.shape import counted, zone_of
+from lakesql.procedures.shape import zone_of
 from lakesql.storage import Storage, open_storage
 from lakesql.table import keys, read
 from lakesql.table.clock import Clock, system_clock
@@ -296,7 +297,7 @@ def _compaction(patient: Patient) -> Iterator[Finding]:
     heavy = [s for s in state.slices() if _is_heavy(s)]
     if heavy:
         logs, size = sum(len(s.logs) for s in heavy), sum(f.size_bytes for s in heavy for f in s.logs)
-        what = f"{counted(len(heavy), 'file group', 'file groups')} with {logs} log files of {size:,} bytes to merge at each read."
+        what = f"{counted(len(heavy), 'file group')} with {counted(logs, 'log file')} of {size:,} bytes to merge at each read."
         yield Finding(WARNING, "compaction", what, patient.call("run_compaction", "op => 'run'"))
     for instant in state.timeline.pending("compaction", "clustering"):
         age_ms = patient.clock() - newest_trace_ms(state, instant)

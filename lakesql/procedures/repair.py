@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakesql.counted import counted
 from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.format.metadata import TableConfig, format_properties, parse_properties, table_checksum
 from lakesql.format.timeline import new_instant_time
 from lakesql.procedures.changing import changed
 from lakesql.procedures.declare import PATH, REQUIRED, TABLE, Call, Parameter, Procedure, Rows, columns
-from lakesql.procedures.shape import counted
 from lakesql.storage import Sink, Storage, open_storage
 from lakesql.table import read
 from lakesql.table.names import literal, quote

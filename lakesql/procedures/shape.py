@@ -111,11 +111,6 @@ def matches(path: str, pattern: str) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """`1 copy`, `2 copies`."""
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def chosen(names: str | None) -> list[str]:
     """The parts of a list separated by commas."""
     return [part.strip() for part in (names or "").split(",") if part.strip()]

@@ -1,5 +1,6 @@
 """A decision of adaptive compaction in words: what, why, what it leaves, and what would be enough. Pure."""
 
+from lakesql.counted import counted
 from lakesql.services.adaptive import Decision
 from lakesql.services.adaptive_limits import Shortfall
 from lakesql.services.adaptive_model import Facts, Target
@@ -26,7 +27,7 @@ def _what(decision: Decision, facts: Facts) -> str:
     size = sum(g.moved for g in decision.compact) + sum(g.log_bytes for g in decision.fold)
     said = []
     if decision.compact:
-        said.append(f"compact {len(decision.compact)} of {_counted(len(facts.groups), 'file group')}")
+        said.append(f"compact {len(decision.compact)} of {counted(len(facts.groups), 'file group')}")
     if decision.fold:
         said.append(f"merge the logs of {len(decision.fold)} with each other")
     return (
@@ -44,7 +45,7 @@ def _why(decision: Decision, facts: Facts, target: Target) -> list[str]:
         oldest = f"the oldest change that the read-optimized view lacks is {lag_text(decision.lag_s)} old"
         said.append(f"{oldest}, target {lag_text(target.staleness_s)}")
     if facts.reads_per_s is not None and (decision.paid or not said):
-        groups = _counted(decision.paid, "file group") if decision.paid else "no file group yet"
+        groups = counted(decision.paid, "file group") if decision.paid else "no file group yet"
         said.append(f"{facts.reads_per_s:.3g} reads per second have paid for the compaction of {groups}")
     return said
 
@@ -52,12 +53,12 @@ def _why(decision: Decision, facts: Facts, target: Target) -> list[str]:
 def _leaves(decision: Decision) -> str:
     said = []
     if decision.late:
-        said.append(f"{_counted(decision.late, 'group')} that would be due, for lack of time")
+        said.append(f"{counted(decision.late, 'group')} that would be due, for lack of time")
     quiet = decision.left - decision.late + len(decision.fold)
     if quiet > 0:
-        said.append(f"{_counted(quiet, 'group')} with logs that need no compaction yet")
+        said.append(f"{counted(quiet, 'group')} with logs that need no compaction yet")
     if decision.taken:
-        said.append(f"{_counted(decision.taken, 'group')} to plans that are pending")
+        said.append(f"{counted(decision.taken, 'group')} to plans that are pending")
     left = f"Leaves {', '.join(said)}" if said else "Leaves no logs"
     return f"{left}: {decision.after:.2f} times, oldest {lag_text(decision.lag_after_s)}."
 
@@ -85,7 +86,3 @@ def _settings(targets: Target) -> list[str]:
     if targets.staleness_s is not None:
         said.append(f"{STALENESS} = '{targets.staleness_s:.0f} seconds'")
     return said
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

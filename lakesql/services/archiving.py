@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.errors import TableError
 from lakesql.format.metadata import CommitMetadata, commit_record, decode_commit, decode_record
 from lakesql.format.timeline import (
@@ -90,7 +91,7 @@ def after_write(
     if not config.automatic or not due(newest_head(storage), config):
         return []
     moved = archive(storage, settings, clock)
-    return [f"Archived {len(moved)} instants of the timeline, up to {moved[-1]}."] if moved else []
+    return [f"Archived {counted(len(moved), 'instant')} of the timeline, up to {moved[-1]}."] if moved else []
 
 
 def due(head: TableState, config: ArchiveConfig) -> bool:

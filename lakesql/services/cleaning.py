@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.errors import CommitConflict, FormatError, TableError
 from lakesql.format.metadata import encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant, instant_file_name, new_instant_time
@@ -363,4 +364,4 @@ def _path(partition: str, name: str) -> str:
 
 def _sentence(one: Cleaned) -> str:
     kept = f"; states from {one.earliest} on stay readable" if one.earliest else ""
-    return f"Cleaned {one.files_deleted} old files{kept}."
+    return f"Cleaned {counted(one.files_deleted, 'old file')}{kept}."

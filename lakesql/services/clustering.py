@@ -18,6 +18,7 @@ from datetime import datetime
 import duckdb
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.errors import CommitConflict, CommitUnknown, TableError, Unsupported
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat, encode_commit, encode_record
@@ -238,8 +239,8 @@ def listed(state: TableState) -> list[Listed]:
 def sentence(result: ClusteringResult) -> str:
     """What a run did, for people."""
     return (
-        f"Clustering {result.instant} made {result.files_written} file groups of {result.groups_replaced} "
-        f"({result.rows} rows)."
+        f"Clustering {result.instant} made {counted(result.files_written, 'file group')} of {result.groups_replaced} "
+        f"({counted(result.rows, 'row')})."
     )
 
 

@@ -15,6 +15,7 @@ from datetime import datetime
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import BaseFile, FileSlice
 from lakesql.format.metadata import WriteStat, encode_commit, encode_record
@@ -263,12 +264,14 @@ def after_write(
         if not due and not head.timeline.pending(ACTION):
             return []
         done = compact(con, storage, settings, only_due=True, clock=clock)
-        said = f"Compaction {', '.join(done.instants)} folded {done.log_files} log files into {done.file_groups} base files."
+        said = f"Compaction {', '.join(done.instants)} folded {counted(done.log_files, 'log file')} into {counted(done.file_groups, 'base file')}."
         return [said, *done.notes] if done.instants else []
     planned = schedule(storage, settings, only_due=True, clock=clock) if due else CompactionResult()
     if planned.instant is None:
         return []
-    return [f"Compaction {planned.instant} of {planned.file_groups} file groups was scheduled; RUN COMPACTION runs it."]
+    return [
+        f"Compaction {planned.instant} of {counted(planned.file_groups, 'file group')} was scheduled; RUN COMPACTION runs it."
+    ]
 
 
 def _hint(storage: Storage) -> list[str]:
@@ -285,7 +288,7 @@ def _hint(storage: Storage) -> list[str]:
     if size < HINT_BYTES:
         return []
     return [
-        f"Compaction is due: in {len(grown)} file groups the logs ({size:,} bytes) are more than {HINT_RATIO} times as "
+        f"Compaction is due: in {counted(len(grown), 'file group')} the logs ({size:,} bytes) are more than {HINT_RATIO} times as "
         f"large as the base file; RUN COMPACTION ON {head.name} folds them."
     ]
 

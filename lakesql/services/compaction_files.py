@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakesql.counted import counted
 from lakesql.errors import FileGone, FormatError, TableError
 from lakesql.format import log
 from lakesql.format.avro import with_meta_fields
@@ -147,7 +148,7 @@ def _fold(work: Work, number: int, one: FileSlice, delta: deltas.Delta, alone: b
     expected = written.rows_before - len(edit.removed) + added.num_rows
     if written.rows != expected:
         raise TableError(
-            f"{txn.where}: compaction {txn.instant}, file group {one.file_id}: the new base file has {written.rows} rows, "
+            f"{txn.where}: compaction {txn.instant}, file group {one.file_id}: the new base file has {counted(written.rows, 'row')}, "
             f"expected are {expected}. The compaction was abandoned and the table is as it was. Run it again; if it "
             "fails again, report it with this text."
         )

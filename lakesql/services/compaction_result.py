@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lakesql.counted import counted
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
@@ -29,7 +31,7 @@ class CompactionResult:
             return "compact: nothing to do"
         done = "compaction" if self.completed else "scheduled compaction"
         return (
-            f"compact: {done} {', '.join(self.instants)}: {self.file_groups} file groups, {self.log_files} log files, "
+            f"compact: {done} {', '.join(self.instants)}: {counted(self.file_groups, 'file group')}, {counted(self.log_files, 'log file')}, "
             f"{self.log_bytes:,} bytes of logs; {self.bytes_written:,} bytes written in {self.duration_s:.2f} s"
         )
 

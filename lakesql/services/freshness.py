@@ -14,6 +14,7 @@ from datetime import UTC
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.errors import SQLError, TableError
 from lakesql.format.files import FileSlice, LogFile
 from lakesql.format.metadata import WriteStat
@@ -63,10 +64,11 @@ class Freshness:
         """One sentence."""
         if self.oldest_missing is None:
             return f"complete to the latest commit {self.latest_commit}" if self.latest_commit else "no commit yet"
-        commits = "1 commit" if self.lag_commits == 1 else f"{self.lag_commits} commits"
+        which = "it is" if self.lag_commits == 1 else "the oldest is"
         return (
-            f"lacks rows of {commits} since {self.oldest_missing}, {lag_text(self.lag_s)} ago "
-            f"({self.log_bytes:,} bytes of logs in {self.stale_groups} of {self.file_groups} file groups)"
+            f"lacks changes of {counted(self.lag_commits, 'commit')}, which are still in log files ({self.log_bytes:,} bytes, in "
+            f"{self.stale_groups} of {counted(self.file_groups, 'file group')}); {which} "
+            f"{self.oldest_missing}, completed {lag_text(self.lag_s)} ago"
         )
 
 

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakesql.counted import counted
 from lakesql.errors import CommitConflict, CommitUnknown, TableError, Unsupported
 from lakesql.format import log
 from lakesql.format.avro import with_meta_fields
@@ -318,5 +319,5 @@ def after_write(
         done = compact_logs(con, storage, settings, clock=clock)
     except Unsupported as error:
         return [str(error)]
-    said = f"Log compaction {', '.join(done.instants)} merged {done.log_files} log files of {done.file_groups} file groups."
+    said = f"Log compaction {', '.join(done.instants)} merged {counted(done.log_files, 'log file')} of {counted(done.file_groups, 'file group')}."
     return [said, *done.notes] if done.instants else list(done.notes)

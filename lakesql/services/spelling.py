@@ -6,6 +6,7 @@ almost a known name is refused with the known one. A `lakesql.` name has to be o
 are read.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -49,6 +50,7 @@ _NEAR = (
 )
 _NEAR_OURS = 0.8  # nobody else has names like these
 _NEAR_BARE = 0.7
+_WORDS_MIN, _LEFT_OUT_MAX = 3, 2  # held against the keys of Hudi 0.15, 1.0 and 1.2; those that are like this are known
 
 
 def require_spelt(key: str, what: str) -> None:
@@ -59,8 +61,33 @@ def require_spelt(key: str, what: str) -> None:
 
 def similar(key: str) -> str:
     """The known name that a `hoodie.` key is almost; '' for a known one, and for one that is like none."""
-    near = [] if key in KNOWN else get_close_matches(key.lower(), KNOWN, 1, _NEAR)
+    if key in KNOWN:
+        return ""
+    near = get_close_matches(key.lower(), KNOWN, 1, _NEAR) or _with_words_left_out(key.lower())
     return near[0] if near else ""
+
+
+def _with_words_left_out(key: str) -> list[str]:
+    """The one known name that has the words of the key, in their order or another, and at most two more."""
+    words = _words(key)
+    if len(words) < _WORDS_MIN:
+        return []
+    found = [
+        name
+        for name in KNOWN
+        if len(known := _words(name)) - len(words) <= _LEFT_OUT_MAX
+        and (_in_order(words, known) or sorted(words) == sorted(known))
+    ]
+    return found if len(found) == 1 else []
+
+
+def _words(key: str) -> list[str]:
+    return re.split(r"[._]", key)[1:]
+
+
+def _in_order(words: list[str], known: list[str]) -> bool:
+    rest = iter(known)
+    return all(word in rest for word in words)
 
 
 def require_known(key: str, what: str = "setting") -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.errors import SQLError, TableError, Unsupported
 from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import dialect, evolve, explain, narrow
@@ -338,7 +339,7 @@ def _column_order(statement: Insert, state: TableState) -> Iterator[None]:
     except TableError as error:
         if statement.by_name or statement.columns is not None or ", the rows give " not in str(error):
             raise
-        fixed = {_table_column(name, state) for name, value in statement.partition if value is not None}
+        fixed = {_partition_column(name, state) for name, value in statement.partition if value is not None}
         order = ", ".join(_positional_columns(statement, state, fixed))
         raise TableError(
             f"{error} Values without column names are taken in the order {order}; partition columns come last."
@@ -409,7 +410,8 @@ def _insert_rows(session: Session, statement: Insert, state: TableState) -> tupl
     if evolves := evolve.wanted(session, state):
         source = session.con.sql(f"SELECT * FROM ({query}) LIMIT 0").to_arrow_table().schema
         state = evolve.for_insert(state, statement, source)
-    fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}
+    named = {_partition_column(name, state): value for name, value in statement.partition}
+    fixed = {name: value for name, value in named.items() if value is not None}
     static = [f"{_partition_value(state, c, v)} AS {quote(c)}" for c, v in fixed.items()]
     if statement.by_name:
         names = [n for n in given if n not in META_COLUMNS]
@@ -417,11 +419,11 @@ def _insert_rows(session: Session, statement: Insert, state: TableState) -> tupl
     wanted = _positional_columns(statement, state, set(fixed))
     places = [i for i, name in enumerate(given) if name not in META_COLUMNS]
     if evolves and len(places) == len(wanted):
-        named = [source.field(i).with_name(name) for i, name in zip(places, wanted, strict=True)]
-        state = with_new(state, pa.schema(named), wanted)
+        fields = [source.field(i).with_name(name) for i, name in zip(places, wanted, strict=True)]
+        state = with_new(state, pa.schema(fields), wanted)
     if len(places) != len(wanted):
         raise SQLError(
-            f"INSERT INTO {statement.target[-1]} expects {len(wanted)} columns ({', '.join(wanted)}), "
+            f"INSERT INTO {statement.target[-1]} expects {counted(len(wanted), 'column')} ({', '.join(wanted)}), "
             f"the query gives {len(places)}. List the columns, or use BY NAME."
         )
     aliases = [f"__lakesql_{i}" for i in range(len(given))]
@@ -457,21 +459,25 @@ def _table_column(name: str, state: TableState) -> str:
     return found
 
 
+def _partition_column(name: str, state: TableState) -> str:
+    """The partition column that PARTITION (...) names."""
+    fields = state.config.partition_fields
+    found = next((c for c in fields if c.lower() == name.lower()), None)
+    if found is None:
+        partitions = ", ".join(fields) or "none"
+        raise SQLError(f"PARTITION ({name}): {name} is not a partition column of {state.name}; it has {partitions}.")
+    return found
+
+
 def _positional_columns(statement: Insert, state: TableState, fixed: set[str]) -> list[str]:
     """The table's columns in the order in which the query gives them: those of PARTITION (...) come last."""
-    for name, _ in statement.partition:
-        if _table_column(name, state) not in state.config.partition_fields:
-            partitions = ", ".join(state.config.partition_fields) or "none"
-            raise SQLError(
-                f"PARTITION ({name}): {name} is not a partition column of {state.name}; it has {partitions}."
-            )
     if statement.columns is not None:
         columns = [_table_column(name, state) for name in statement.columns]
         twice = [c for i, c in enumerate(columns) if c in columns[:i] or c in fixed]
         if twice:
             raise SQLError(f"column {twice[0]} is given twice.")
         return columns
-    dynamic = [_table_column(name, state) for name, value in statement.partition if value is None]
+    dynamic = [_partition_column(name, state) for name, value in statement.partition if value is None]
     return [c for c in state.schema.names if c not in fixed and c not in dynamic] + dynamic
 
 
@@ -486,7 +492,7 @@ def _overwritten(session: Session, statement: Insert, state: TableState) -> Sequ
     All values given: that path. Some given: every path of the table that has them, segment by segment.
     """
     statement = _in_duckdb(statement) if statement.spark else statement
-    fixed = {_table_column(name, state): value for name, value in statement.partition if value is not None}
+    fixed = {_partition_column(name, state): value for name, value in statement.partition if value is not None}
     fields = state.config.partition_fields
     if not fixed or not set(fixed) <= set(fields):
         return ()

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
@@ -26,12 +27,14 @@ from duckdb import BinderException, CatalogException, DuckDBPyConnection, Invali
 from duckdb import Error as DuckDBError
 
 from lakesql import store_settings
-from lakesql.errors import LakeError, SQLError, StaleReadWarning
+from lakesql.counted import counted
+from lakesql.errors import LakeError, SQLError, StaleReadWarning, TableError
 from lakesql.lock_object import LockObject, supplied
 from lakesql.sql import functions, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split
+from lakesql.sql.near_misses import misspelt
 from lakesql.sql.nodes import (
     INGESTIONS,
     Call,
@@ -167,6 +170,12 @@ class Connection:
         """Name -> path of the Hudi tables known."""
         return self._session.instance.tables()
 
+    @property
+    def broken(self) -> "dict[str, LakeError]":
+        """Name -> what is wrong, of the tables in the warehouse that cannot be read; the folder is looked at again."""
+        views.refresh(self._session)
+        return dict(self._session.problems)
+
     def sql(self, query: str, *, params: Parameters = None) -> Any:
         """Run one or several statements; the relation of the last one, lazy for a SELECT.
 
@@ -298,7 +307,7 @@ class Connection:
         except (BinderException, CatalogException) as error:
             raise self._problem(error, words) from error
         except DuckDBError as error:
-            if found := damage(error, ()):
+            if found := damage(error, ()) or misspelt(error, pieces):
                 raise found from error
             raise
 
@@ -307,7 +316,7 @@ class Connection:
         named = {t.name.lower() for t in words}
         found: Exception | None = None
         if isinstance(error, CatalogException):
-            found = next((p for n, p in self._session.problems.items() if n in named), None)
+            found = next((p for n, p in self._session.problems.items() if n in named), None) or misspelt(error, ())
         text = str(error)
         if '"query" does not support lateral' in text:
             found = SQLError(
@@ -504,6 +513,11 @@ class Connection:
         path = self._session.instance.path_of(name)
         if path is None and views.refresh(self._session, {name.lower()}):
             path = self._session.instance.path_of(name)
+        if path is None and "/" not in name and not Path(name).exists():
+            raise self._session.problems.get(name.lower()) or TableError(
+                f"{name} is neither a Hudi table of this connection nor a folder; it has "
+                f"{', '.join(self._session.instance.tables()) or 'none'}."
+            )
         path = path or name
         return Table(self._session.instance.storage(path), self._config, self._session.lock)
 
@@ -550,13 +564,13 @@ class Connection:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<lakesql.Connection: {len(self.tables)} tables, warehouse {self.warehouse}>"
+        return f"<lakesql.Connection: {counted(len(self.tables), 'table')}, warehouse {self.warehouse}>"
 
     def _repr_html_(self) -> str:
         from lakesql import markup
 
         tables = sorted(self.tables.items())
-        count = "1 Hudi table" if len(tables) == 1 else f"{len(tables):,} Hudi tables"
+        count = counted(len(tables), "Hudi table")
         shown = [markup.table(("table", "path"), tables[:_TABLES_SHOWN])] if tables else []
         shown += [markup.line(f"... and {len(tables) - _TABLES_SHOWN:,} more")] if len(tables) > _TABLES_SHOWN else []
         return markup.page(

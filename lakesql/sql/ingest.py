@@ -261,6 +261,7 @@ def result_of(report: Report) -> WriteResult:
         bytes_written=sum(c.bytes for c in done),
         duration_s=report.seconds,
         notes=tuple(dict.fromkeys((*report.notes, *(n for c in done for n in c.notes)))),
+        rows_quarantined=sum(one.quarantined for one in report.partitions) if done else 0,
     )
 
 

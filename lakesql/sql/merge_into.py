@@ -23,6 +23,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from lakesql.counted import counted
 from lakesql.errors import SQLError
 from lakesql.format.avro import META_COLUMNS
 from lakesql.sql import dialect, places, stage
@@ -328,7 +329,7 @@ def _star(clause: Clause, names: Names) -> dict[str, str]:
 def _by_position(assignments: Sequence[Assignment], target: Target) -> dict[str, str]:
     if len(assignments) != len(target.columns):
         raise SQLError(
-            f"INSERT VALUES has {len(assignments)} values, {target.name} has {len(target.columns)} columns: "
+            f"INSERT VALUES has {counted(len(assignments), 'value')}, {target.name} has {counted(len(target.columns), 'column')}: "
             f"{', '.join(target.columns)}."
         )
     return {c: value_of(a.value) for c, a in zip(target.columns, assignments, strict=True)}

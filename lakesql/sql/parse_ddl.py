@@ -307,14 +307,18 @@ def _setting_key(cursor: Cursor) -> str | None:
     return key.removeprefix("spark.") if key.startswith("spark.hoodie.") else key
 
 
-_LATER = "It is part of Hudi's SQL and not in this release."
+_LATER = "Hudi's SQL has it, lakesql does not; run it on Spark."
+_KEYED = "Rows are found by their keys without it"
+_SORTED = (
+    "CALL run_clustering(table => 't', order => 'column') sorts rows by what queries filter, so that they skip files"
+)
 _HINTS = {
     ("SHOW", "PARTITIONS"): "FROM hudi_partitions('t') lists them.",
     ("SHOW", "CREATE", "TABLE"): "FROM hudi_properties('t') and hudi_schema('t') show what a table is.",
-    ("SHOW", "INDEXES"): _LATER,
+    ("SHOW", "INDEXES"): "SHOW TBLPROPERTIES t shows hoodie.index.type.",
     ("RUN", "COMPACTION"): "Write RUN COMPACTION ON t.",
     ("SCHEDULE", "COMPACTION"): "Write SCHEDULE COMPACTION ON t.",
-    ("REFRESH", "INDEX"): _LATER,
+    ("REFRESH", "INDEX"): "Every write keeps the filters of its files; leave it out.",
     ("REFRESH", "TABLE"): "Every statement reads the newest state of a table; leave it out.",
     ("MSCK",): "Partitions are found by listing; leave it out.",
 }
@@ -359,7 +363,7 @@ def _guard(cursor: Cursor, is_hudi: IsHudi, first: str) -> None:
             line, column = line_and_column(cursor.text, cursor.tokens[place].start)
             raise Unsupported(
                 f"{verb} on the Hudi table {'.'.join(name)} is not supported (line {line}, column {column}). "
-                f"{_advice(first, words)}"
+                f"{_advice(first, words, place + 2 * len(name) - 1).format(t=name[-1])}"
             )
 
 
@@ -386,14 +390,43 @@ def _targets(tokens: Sequence[Token], words: list[str], first: str) -> list[int]
     return places
 
 
-def _advice(first: str, words: list[str]) -> str:
+_ADVICE = {
+    "ANALYZE": "Statistics are in its base files; leave it out.",
+    "CACHE": "CREATE TEMP TABLE rows AS FROM {t} keeps its rows in memory.",
+    "COMMENT": "Comments are given in CREATE TABLE; leave it out.",
+    "COPY": "Write INSERT INTO {t} SELECT * FROM 'file'.",
+    "OPTIMIZE": "CALL run_clustering(table => '{t}') makes few sorted files of many, RUN COMPACTION ON {t} folds the logs of a "
+    "Merge-on-Read table.",
+    "REFRESH": "Every statement reads the newest state of a table; leave it out.",
+    "REPAIR": "CALL doctor(table => '{t}') says what is wrong with it and what mends that.",
+    "UNCACHE": "DROP TABLE drops a copy made with CREATE TEMP TABLE.",
+    "VACUUM": "CALL run_clean(table => '{t}') removes files that no retained state needs; RUN COMPACTION ON {t} folds logs.",
+}
+_ALTERING = {
+    "ADD COLUMN": "SET lakesql.schema.evolve = true, and an INSERT ... BY NAME or a MERGE adds the columns that its query has and "
+    "{t} lacks.",
+    "ADD PARTITION": "A partition is there with its first row; leave it out.",
+    "DROP PARTITION": "CALL drop_partition(table => '{t}', partition => 'path') takes its rows out.",
+    "RENAME TO": "CREATE TABLE new_name USING hudi ... AS FROM {t} copies it; DROP TABLE {t} then.",
+    "SET TBLPROPERTIES": "SET hoodie.x = y sets a writer's setting for this connection; what a table is, CREATE TABLE says.",
+    "": "CREATE TABLE new_name USING hudi ... AS SELECT ... FROM {t} makes a table with other columns; or run it on Spark.",
+}
+"""What follows the table in ALTER TABLE, and what to do instead."""
+
+
+def _advice(first: str, words: list[str], behind: int) -> str:
+    """What to do instead; `behind`: where the name of the table ends. `{t}` stands for the table."""
     if first == "DROP" and "VIEW" in words[:3]:
         return "DROP TABLE removes it."
-    if first == "CREATE" and "INDEX" not in words[:4]:
+    if "INDEX" in words[:4]:
+        return f"{_KEYED}, leave it out." if first == "DROP" else f"{_KEYED}. {_SORTED}.".replace("'t'", "'{t}'")
+    if first == "CREATE":
         return "Choose another name, or DROP TABLE it first."
-    if first == "COPY":
-        return "Write INSERT INTO t SELECT * FROM 'file'."
-    return _LATER
+    if first == "ALTER":
+        change = [w.removesuffix("S") for w in words[behind:] if w not in ("IF", "NOT", "EXISTS")][:2]
+        named = {" ".join(w.removesuffix("S") for w in key.split()): text for key, text in _ALTERING.items()}
+        return named.get(" ".join(change), _ALTERING["ADD COLUMN" if change[:1] == ["ADD"] else ""])
+    return _ADVICE.get(first, _LATER)
 
 
 def _name_at(tokens: Sequence[Token], place: int) -> Name:

@@ -6,6 +6,7 @@ text belongs to DuckDB. What we know and do not do is refused here by name, befo
 
 from collections.abc import Callable
 
+from lakesql.counted import counted
 from lakesql.sql.cursor import Cursor
 from lakesql.sql.lexer import IDENTIFIERS
 from lakesql.sql.nodes import Assignment, Clause, Delete, Insert, Merge, Name, Text, Truncate, Update
@@ -159,7 +160,7 @@ def _insert(cursor: Cursor, alias: str, target: Name) -> tuple[tuple[Assignment,
         values.append(cursor.until("a value", ","))
     cursor.expect(")")
     if columns and len(columns) != len(values):
-        cursor.fail(f"{len(columns)} columns but {len(values)} values", opening.start)
+        cursor.fail(f"{counted(len(columns), 'column')} but {counted(len(values), 'value')}", opening.start)
     if columns:
         pairs = zip(columns, values, strict=True)
         return tuple(Assignment(name, value, start) for (name, start), value in pairs), False

@@ -1,12 +1,14 @@
 """Results as text: box tables for people, CSV, JSON, Markdown and one-value-per-line for programs. Pure.
 
 Values come as the texts that DuckDB gives them, None for NULL; for the JSON formats they come as JSON (`is_json`).
-NULL is written out except in CSV, where it is empty and an empty text is `""`, and in JSON, where it is null.
+NULL is written out except in CSV, where it is empty and an empty text is `""`, and in JSON, where it is null; there NaN
+and the infinities are texts, since JSON has no such numbers.
 A box may be limited in rows and in width. Of too many rows the first and the last are shown; in too narrow a place
 long values are cut first, then columns are left out: Hudi's meta columns, then those in the middle.
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 
@@ -195,9 +197,19 @@ def json_lines(columns: Sequence[str], rows: Rows) -> str:
 def _objects(columns: Sequence[str], rows: Rows) -> list[str]:
     names = [_json_string(name) for name in unique(columns)]
     return [
-        "{" + ", ".join(f"{n}: {'null' if v is None else v}" for n, v in zip(names, row, strict=True)) + "}"
+        "{" + ", ".join(f"{n}: {'null' if v is None else _valid(v)}" for n, v in zip(names, row, strict=True)) + "}"
         for row in rows
     ]
+
+
+_NO_NUMBER = re.compile(r'("(?:[^"\\]|\\.)*")|-?(?:NaN|Infinity)')
+
+
+def _valid(value: str) -> str:
+    """A value of DuckDB's to_json, in which what is no number to JSON is a text: "NaN", "Infinity", "-Infinity"."""
+    if "NaN" not in value and "Infinity" not in value:
+        return value
+    return _NO_NUMBER.sub(lambda found: found[1] or f'"{found[0]}"', value)
 
 
 def _json_string(text: str) -> str:

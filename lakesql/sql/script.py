@@ -6,10 +6,11 @@ error is turned into our text, without a traceback, with the line where its stat
 whoever notices it first.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -51,14 +52,41 @@ class Result:
 
 @dataclass(eq=False)  # not frozen: Python sets the traceback of an exception
 class ScriptError(Exception):
-    """A statement failed; `line` is where it begins in the script, counted from 1."""
+    """A statement failed. `line`, counted from 1: where its text begins in the script; `first`: where its first word is."""
 
     line: int
+    first: int
     statement: str
     cause: Exception
 
     def __str__(self) -> str:
         return error_text(self.cause)
+
+    def told(self, begin: int = 1) -> tuple[int, str]:
+        """The line of the error and its text, in which every line number counts as that one does.
+
+        `begin`: the line of its file in which the script begins. Without a number of its own an error is where the
+        statement begins.
+        """
+        shift = self.line + begin - 2
+        text = str(self)
+        found = _LINE.search(text)
+        if found is None:
+            return self.first + begin - 1, text
+        return int(found["duckdb"] or found["ours"]) + shift, _LINE.sub(partial(_shifted, shift), text)
+
+
+_LINE = re.compile(
+    r"^LINE (?P<duckdb>\d+)(?P<shown>: .*\n)(?P<blanks> *)(?=\^)|\bline (?P<ours>\d+)(?=, column \d)", re.MULTILINE
+)
+
+
+def _shifted(shift: int, found: re.Match[str]) -> str:
+    """A line number moved on; the mark below DuckDB's line stays below its word."""
+    if found["ours"]:
+        return f"line {int(found['ours']) + shift}"
+    number = str(int(found["duckdb"]) + shift)
+    return f"LINE {number}{found['shown']}{found['blanks']}{' ' * (len(number) - len(found['duckdb']))}"
 
 
 def run(con: Connection, script: str, mode: str = "table", rows_max: int | None = None) -> Iterator[Result]:
@@ -71,7 +99,8 @@ def run(con: Connection, script: str, mode: str = "table", rows_max: int | None 
         try:
             result = execute(con, piece, mode, rows_max)
         except (LakeError, duckdb.Error) as error:
-            raise ScriptError(line_and_column(script, first)[0], piece.text.strip(), error) from error
+            begins, first_word = (line_and_column(script, at)[0] for at in (piece.start, first))
+            raise ScriptError(begins, first_word, piece.text.strip(), error) from error
         yield result
 
 

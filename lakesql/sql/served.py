@@ -28,6 +28,7 @@ from lakesql.sql.connection import Connection
 from lakesql.sql.cursor import string_value
 from lakesql.sql.functions import variable
 from lakesql.sql.lexer import IDENTIFIERS, Piece, Token, split, tokens
+from lakesql.sql.near_misses import misspelt
 from lakesql.sql.nodes import Passed, ResetSetting, SetSetting
 from lakesql.sql.results import table_sql
 from lakesql.sql.rewrite import rewrite
@@ -156,7 +157,10 @@ class Clients:
             script = ";\n".join(_in_duckdb(piece) for piece in pieces)
         if len(pieces) == 1:
             script = views.described(session, script, pieces[0].tokens)
-        allowed.require_passed(session.con, script, self._write)
+        try:
+            allowed.require_passed(session.con, script, self._write)
+        except duckdb.ParserException as error:
+            raise misspelt(error, pieces) or error from error
         for piece in pieces:
             if piece.tokens[0].word in ("BEGIN", "START"):
                 client.in_transaction = True

@@ -1,6 +1,7 @@
 """A table as HTML for a notebook: what it is, how far it has come, its columns. One look at the timeline, no data is read."""
 
 from lakesql import markup
+from lakesql.counted import counted
 from lakesql.table import inspect
 from lakesql.table.state import TableState
 
@@ -26,7 +27,7 @@ def html(state: TableState) -> str:
     return markup.page(
         markup.title(config.name, f"{kind}, table version {config.version}"),
         markup.facts(facts),
-        markup.details(f"{len(state.schema)} columns", _columns(state)),
+        markup.details(f"{counted(len(state.schema), 'column')}", _columns(state)),
     )
 
 

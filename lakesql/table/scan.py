@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.errors import FormatError
 from lakesql.format.avro import META_COLUMNS
 from lakesql.format.files import BaseFile
@@ -144,7 +145,7 @@ def _partition_values(state: TableState, partition: str, schema: pa.Schema, drop
     segments = partition.split("/")
     if len(segments) != len(fields):
         raise FormatError(
-            f"{state.path}/{partition}: the path has {len(segments)} levels for the partition columns {', '.join(fields)}. "
+            f"{state.path}/{partition}: the path has {counted(len(segments), 'level')} for the partition columns {', '.join(fields)}. "
             "The partition columns are not stored in the files and cannot be rebuilt from this path."
         )
     values = {}

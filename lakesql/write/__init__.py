@@ -27,6 +27,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from lakesql.counted import counted
 from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
@@ -407,7 +408,7 @@ def _planned(road: Road, now: TableState, basis: TableState | None, observe: Obs
 
 def _walk(road: Road, planned: Planned) -> WriteResult:
     """Write and commit what was decided."""
-    result = counted(road, planned)
+    result = totals(road, planned)
     if changes_nothing(road, planned):
         return result
     txn = begun(road, planned)
@@ -422,7 +423,7 @@ def _walk(road: Road, planned: Planned) -> WriteResult:
     return finished(road, planned, txn, stats, replace(result, completed=completed))
 
 
-def counted(road: Road, planned: Planned) -> WriteResult:
+def totals(road: Road, planned: Planned) -> WriteResult:
     """The rows by what becomes of them."""
     tagged = planned.tagged
     return WriteResult(
@@ -465,7 +466,7 @@ def finished(
     """What is to say about a complete instant; its traces go."""
     if planned.tagged.rewrites:
         road.notes.append(
-            f"{len(planned.tagged.rewrites)} file slices were rewritten: appended to their logs the rows would read otherwise."
+            f"{counted(len(planned.tagged.rewrites), 'file slice')} rewritten: appended to their logs the rows would read otherwise."
         )
     if note := commit.finish(txn):
         road.notes.append(note)

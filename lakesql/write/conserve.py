@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesql.counted import counted
 from lakesql.errors import TableError
 from lakesql.write.plan import Target
 
@@ -30,7 +31,7 @@ def require_rows(where: str, target: Target, rows_before: int, rows_after: int) 
         _abandon(
             where,
             target,
-            f"the new base file has {rows_after} rows, expected are {expected} ({rows_before} before, {inserted} "
+            f"the new base file has {counted(rows_after, 'row')}, expected are {expected} ({rows_before} before, {inserted} "
             f"inserted, {target.changes.deletes} deleted)",
         )
 

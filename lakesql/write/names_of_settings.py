@@ -64,6 +64,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(FLAGS, ("true", "false")),
 }
 OTHERS = (
+    "hoodie.base.file.format",
+    "hoodie.bucket.index.max.num.buckets",
+    "hoodie.bucket.index.min.num.buckets",
     "hoodie.combine.before.upsert",
     "hoodie.database.name",
     "hoodie.datasource.write.operation",
@@ -71,8 +74,11 @@ OTHERS = (
     "hoodie.datasource.write.table.name",
     "hoodie.datasource.write.slash.separated.date.partitioning",
     "hoodie.index.type",
+    "hoodie.logfile.max.size",
     "hoodie.payload.delete.field",
     "hoodie.payload.delete.marker",
+    "hoodie.record.merge.mode",
+    "hoodie.record.merge.strategy.id",
     "hoodie.table.base.file.format",
     "hoodie.table.log.file.format",
     "hoodie.table.ro.file.format",

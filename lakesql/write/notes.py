@@ -2,6 +2,7 @@
 
 import duckdb
 
+from lakesql.counted import counted
 from lakesql.write.batch import Rules
 from lakesql.write.plan import BATCH, FATE, IGNORED, INSERT, UPSERT
 from lakesql.write.tag import Tagged
@@ -23,7 +24,7 @@ def late_note(con: duckdb.DuckDBPyConnection, tagged: Tagged, rules: Rules, dupl
         return None
     if not rules.merge.by_row:
         return (
-            f"{late:,} rows changed nothing: by the table's merge rule {rules.merge.name} the stored row stays where it is "
+            f"{counted(late, 'row')} changed nothing: by the table's merge rule {rules.merge.name} the stored row stays where it is "
             "newer, and absent values keep what is stored."
         )
     fields = ", ".join(rules.ordering)

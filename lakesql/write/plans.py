@@ -33,7 +33,7 @@ from lakesql.write import (
     changes_nothing,
     commit,
     complete,
-    counted,
+    totals,
     finished,
     new_file_id,
     stream,
@@ -202,7 +202,7 @@ def plan_write(
     made: list[Plan] = []
 
     def walk(road: Road, planned: Planned) -> WriteResult:
-        counts = counted(road, planned)
+        counts = totals(road, planned)
         begin = None if changes_nothing(road, planned) else _Begun.of(road, planned)
         made.append(Plan(road, planned, counts, begin, settings or {}))
         return counts

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakesql import markup
+from lakesql.counted import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class WriteResult:
     completed: str | None = None
     """Completion time, in which incremental reads count (version 6: the instant)."""
     notes: tuple[str, ...] = ()
+    rows_quarantined: int = 0
+    """Records of an ingestion that could not become rows and are kept apart."""
 
     def __repr__(self) -> str:
         return f"<lakesql.WriteResult {self}>"
@@ -46,7 +49,8 @@ class WriteResult:
             markup.table(
                 tuple(_COUNTS), [[f"{getattr(self, name):,}" for name in _COUNTS.values()]], [True] * len(_COUNTS)
             ),
-            markup.line(f"{self.duration_s:.2f} s, {self.requests:,} requests to storage", quiet=True),
+            markup.line(f"{self.duration_s:.2f} s, {counted(self.requests, 'request')} to storage", quiet=True),
+            *([markup.line(f"{self.rows_quarantined:,} quarantined")] if self.rows_quarantined else []),
             *map(markup.line, self.notes),
         )
 
@@ -58,11 +62,12 @@ class WriteResult:
                 ("updated", self.rows_updated),
                 ("deleted", self.rows_deleted),
                 ("ignored", self.rows_ignored),
+                ("quarantined", self.rows_quarantined),
             )
             if count
         )
         done = f"{self.action} {self.instant}" if self.instant else "nothing written"
-        files = f"; {self.files_written} files, {self.bytes_written:,} bytes" if self.files_written else ""
+        files = f"; {counted(self.files_written, 'file')}, {self.bytes_written:,} bytes" if self.files_written else ""
         return f"{self.operation}: {done}: {counts or 'no rows'}{files} in {self.duration_s:.2f} s"
 
 

@@ -5,6 +5,7 @@ A key that nobody here knows is let through, as Hudi does: it may be meant for a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import pyarrow as pa
 
@@ -14,6 +15,8 @@ from lakesql.table.state import TableState
 from lakesql.write.create import create
 from lakesql.write.names_of_settings import ABSENT, SYNONYMS, UNSUPPORTED
 from lakesql.write.settings import parse_settings
+
+_NEAR = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,13 @@ def create_as(storage: Storage, schema: pa.Schema, options: Options) -> TableSta
     )
 
 
+def _near_short_name(key: str) -> str | None:
+    """The short name, or else the whole key, that a name is almost."""
+    by_lower = {k.lower(): k for k in sorted(SYNONYMS, key=lambda k: "." not in k)}
+    found = get_close_matches(key.lower(), by_lower, 1, _NEAR)
+    return by_lower[found[0]] if found else None
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(f.strip() for f in text.split(",") if f.strip())
 
@@ -107,7 +117,7 @@ def _meanings(
             raise Unsupported(f"{what} {key} = {value}: {refused[1]}. Leave it out.")
         meaning = SYNONYMS.get(key)
         if meaning is None and not key.startswith(("hoodie.", "lakesql.")):
-            near = next((k for k in SYNONYMS if k.lower() == key.lower()), None)
+            near = _near_short_name(key)
             known = "type, primaryKey, orderingFields, preCombineField, recordMergeMode, payloadClass"
             raise SQLError(
                 f"{what} {key} is unknown; "

@@ -11,11 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop import results
 from tests.interop.spark import VERSIONS, SparkHudi, missing
 
 HERE = Path(__file__).parent
 RELEASES = {"spark120": "1.2.0", "spark120_west": "1.2.0", "spark102": "1.0.2", "spark015": "0.15.0"}
 SPARK_FIXTURES = {*RELEASES, "spark"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what this run answers, when that is asked for."""
+    if results.wanted(config):
+        config.pluginmanager.register(results.Recorder())
 
 
 def release_of(item: pytest.Item) -> str | None:

@@ -24,6 +24,7 @@ OTHERS = {
     "pyhocon": "pyhocon",
     "pyparsing": "pyhocon",
     "traitlets": "ipython",
+    "wcwidth": "wcwidth",
 }
 OPTIONAL = OF_CLI | OTHERS
 """Modules that extras bring, and the package that is asked for."""
@@ -104,6 +105,12 @@ def test_the_program_runs_sql_and_scripts_as_with_the_extra(tmp_path: Path) -> N
     read_only = lakesql("--read-only", "-c", "DELETE FROM t", "-c", "SELECT 1", cwd=tmp_path)
     assert (read_only[0], read_only[1]) == (1, "")
     assert lakesql("nothing.sql", cwd=tmp_path)[2].startswith("Error: nothing.sql: no such file")
+    (tmp_path / "e.sql").write_text("FROM first;\n.exit 3\nSELECT 2;")
+    (tmp_path / "i.sql").write_text("CREATE TEMP VIEW first AS SELECT 42 AS a;")
+    init = ("-init", "i.sql", "--format", "csv")
+    assert lakesql("run", "e.sql", *init, cwd=tmp_path) == (3, "a\n42\n", "")
+    assert lakesql("-c", "FROM first", *init, cwd=tmp_path) == (0, "a\n42\n", "")
+    assert lakesql(*init, cwd=tmp_path, given="FROM first;\n.exit 4\n") == (4, "a\n42\n", "")
     assert "DuckDB" in lakesql("--version")[1]
     assert "pip install 'lakesql[cli]'" in lakesql("--help")[1]
 

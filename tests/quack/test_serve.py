@@ -152,6 +152,23 @@ def test_eight_shells_read_and_write_at_once(serve):
     assert served.stop() == (0, AnyGreeting)
 
 
+def test_stopping_lets_a_running_read_end(serve):
+    served = serve("--grace", "60")
+    with served.start() as shell:
+        assert shell.stdin is not None
+        slow = "SELECT count(*) FROM range(30000) a, range(20000) b WHERE (a.range * b.range) % 7 = 3"
+        shell.stdin.write(served.attach + f"FROM lake.query($q$ {slow} $q$);\n")
+        shell.stdin.flush()
+        time.sleep(1)
+        served.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert served.process.poll() is None  # it waits
+        out, err = shell.communicate(timeout=60)
+        assert served.process.wait(timeout=30) == 0
+    assert err == ""
+    assert int(out) > 0
+
+
 def test_stopping_interrupts_a_long_change_which_rolls_back(serve, trips):
     served = serve("--write")
     slow = "INSERT INTO trips SELECT 1000 + (range % 7)::INT, 'x', sum(a.range) FROM range(100000000) a, range(1000) b(n) GROUP BY ALL"

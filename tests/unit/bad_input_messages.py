@@ -277,8 +277,9 @@ MESSAGES: dict[str, tuple[type, str]] = {
     ),
     "sql alter": (
         Unsupported,
-        "ALTER TABLE on the Hudi table trips is not supported (line 1, column 13). It is part of Hudi's SQL "
-        "and not in this release.",
+        "ALTER TABLE on the Hudi table trips is not supported (line 1, column 13). SET "
+        "lakesql.schema.evolve = true, and an INSERT ... BY NAME or a MERGE adds the columns that its query has and trips "
+        "lacks.",
     ),
     "sql call": (
         SQLError,

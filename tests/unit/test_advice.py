@@ -138,7 +138,15 @@ def test_advice_names_the_numbers_that_decide_and_fills_the_comparison(tmp_path,
     assert topics.count(Topic.DECIDES) == 3
     assert topics.count(Topic.QUESTIONS) == 4
     compared = [line for line in advice.lines if line.topic == Topic.COMPARISON]
-    assert len(compared) == 26
+    assert len(compared) == 28
+    low_cow, low_mor, high_cow, high_mor = (line for line in compared if line.measure.startswith("all together"))
+    assert low_mor.value < low_cow.value  # no reads given, so both sides of the break-even are shown
+    assert high_mor.value > high_cow.value
+    assert "half the break-even" in low_cow.text
+    assert "twice the break-even" in high_cow.text
+    assert (advice.lines[0].measure, advice.lines[0].value) == ("break-even", advice.breakeven_reads)
+    assert advice.breakeven_shares == ()
+    assert "at 1 read" not in str(advice)
     assert all(line.value is not None and line.value >= 0 for line in compared)
     share, touched, even = (line.value for line in advice.lines if line.topic == Topic.DECIDES)
     assert (share, touched) == (pytest.approx(0.02), 1.0)

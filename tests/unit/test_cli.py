@@ -51,6 +51,45 @@ def test_formats(run):
     assert run("-c", query, "--warehouse", "lake", "--format", "line")[1] == "  id = 1\nname = one\n"
 
 
+def test_json_is_valid_where_a_number_is_none(run):
+    query = "SELECT 'nan'::DOUBLE AS a, ['-inf'::FLOAT, 1] AS b, {'x': 'inf'::DOUBLE} AS c, 'NaN \"Infinity\"' AS d"
+    wanted = {"a": "NaN", "b": ["-Infinity", 1.0], "c": {"x": "Infinity"}, "d": 'NaN "Infinity"'}
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    assert json.loads(run("-c", query, "--format", "json")[1], parse_constant=refuse) == [wanted]
+    assert json.loads(run("-c", query, "--format", "jsonlines")[1], parse_constant=refuse) == wanted
+
+
+def test_tables_of_the_warehouse_are_given_by_name(run):
+    run("-c", CREATE + "INSERT INTO t VALUES (1, 'one')", "--warehouse", "lake")
+    for command in (
+        ["inspect", "t"],
+        ["doctor", "t"],
+        ["clean", "t"],
+        ["archive", "t"],
+        ["cluster", "t"],
+        ["advise", "t"],
+    ):
+        code, out, err = run(*command, "--warehouse", "lake")
+        assert (code, err) == (0, ""), command
+        assert out
+    assert run("inspect", "lake/t")[0] == 0
+    code, _, err = run("inspect", "tt", "--warehouse", "lake")
+    assert code == 1
+    assert err == (
+        "Error: tt is not a Hudi table, neither by its folder nor by its name in the warehouse lake, which has t. Did you mean t? "
+        "Another warehouse: --warehouse DIR.\n"
+    )
+
+
+def test_run_heeds_exit_and_init(run, tmp_path):
+    (tmp_path / "first.sql").write_text("CREATE TEMP VIEW x AS SELECT 42 AS a;")
+    (tmp_path / "s.sql").write_text("FROM x;\n.exit 3\nSELECT 2;\n")
+    assert run("run", "s.sql", "-init", "first.sql", "--format", "csv") == (3, "a\n42\n", "")
+
+
 def test_write_in_a_program_format_is_a_row(run):
     code, out, _ = run("-c", CREATE + "INSERT INTO t VALUES (1, 'one')", "--format", "csv")
     assert code == 0
@@ -78,7 +117,7 @@ def test_script_stops_at_the_first_error_and_says_which_line(run, tmp_path):
     (tmp_path / "job.sql").write_text("SELECT 1 AS a;\n\n-- next\nSELECT *\nFROM nope;\nSELECT 2 AS b;\n")
     code, out, err = run("run", "job.sql", "--format", "csv")
     assert (code, out) == (1, "a\n1\n")
-    assert err.startswith("job.sql: line 4: Catalog Error: Table with name nope does not exist!")
+    assert err.startswith("job.sql: line 5: Catalog Error: Table with name nope does not exist!")
 
 
 def test_script_that_succeeds_has_exit_code_0(run, tmp_path):
@@ -145,7 +184,7 @@ def test_json_has_a_document_per_statement_and_line_with_names_and_numbers_as_du
     )[1]
     first, second = map(json.loads, out.splitlines())
     assert first == [{"a": 1, "a_1": 2}]
-    assert second == [{"f": float("inf"), "d": 1.5}, {"f": None, "d": 2}]
+    assert second == [{"f": "Infinity", "d": 1.5}, {"f": None, "d": 2}]
     lines = run("-c", "FROM range(2) AS t(a)", "--format", "jsonlines")[1]
     assert lines == '{"a": 0}\n{"a": 1}\n'
 
@@ -238,7 +277,7 @@ def test_cluster_makes_one_file_group_of_many(run, tmp_path):
         table.upsert(rows((f"k{number}", "x", number, 1)), **{"hoodie.parquet.small.file.limit": "0"})
     code, out, err = run("cluster", "t", "--order", "v, id", "--strategy", "hilbert")
     assert (code, err) == (0, "")
-    assert out.endswith("made 1 file groups of 3 (3 rows).\n")
+    assert out.endswith("made 1 file group of 3 (3 rows).\n")
     assert run("cluster", "t", "--every", "soon")[2].startswith("Error: 'soon' is no length of time")
     assert run("cluster", "t", "--strategy", "spiral")[0] == 1
 

@@ -153,6 +153,6 @@ def test_after_a_write_when_the_settings_ask_for_it(tmp_path):
     rows = CON.sql(values(("a", "x", 7, 7))).to_arrow_table()
     assert handle.upsert(rows).notes == ()
     (note,) = handle.upsert(rows, **{"hoodie.log.compaction.enable": "true"}).notes
-    assert "merged 5 log files of 1 file groups" in note
+    assert "merged 5 log files of 1 file group" in note
     assert handle.compact(logs=True, run=False, **FEW).completed is None
     assert handle.compact(logs=True, schedule=False).file_groups == 1

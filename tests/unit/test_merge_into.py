@@ -393,7 +393,7 @@ REFUSED = [
     ),
     (
         "MERGE INTO trips t USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id)",
-        "INSERT VALUES has 1 values, trips has 5 columns: id, name, fare, ts, city.",
+        "INSERT VALUES has 1 value, trips has 5 columns: id, name, fare, ts, city.",
     ),
     (
         "MERGE INTO trips t USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, ts) VALUES (t.id, s.ts)",

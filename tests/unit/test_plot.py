@@ -377,6 +377,11 @@ def test_simulation_of_a_pattern_keeps_the_target():
     assert by["adaptive, reads 1.2"] < 1.21 < by["never"]
 
 
+def test_a_line_that_is_cut_is_said_to_go_on():
+    assert "never: the line goes on to " in plot.compaction_simulation().svg()
+    assert "the line goes on" not in plot.compaction_simulation(strategies=["never"]).svg()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

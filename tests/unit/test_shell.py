@@ -2,6 +2,7 @@
 
 import io
 import re
+import shutil
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -109,7 +110,7 @@ def test_read_names_file_and_line_of_an_error(shell, tmp_path):
     file = tmp_path / "r.sql"
     file.write_text("SELECT 1 AS a;\n\nSELECT\n  nope;\n")
     run_input(shell, f".read {file}")
-    assert errors(shell).startswith(f"{file}: line 3: Binder Error")
+    assert errors(shell).startswith(f"{file}: line 4: Binder Error")
     file.write_text("\n.wat\n")
     run_input(shell, f".read {file}")
     assert errors(shell).startswith(f"{file}: line 2: .wat is unknown")
@@ -173,6 +174,46 @@ def test_once_takes_the_next_result_alone(shell, tmp_path):
         run_input(shell, text)
     assert (tmp_path / "one.csv").read_text() == "a\n1\n"
     assert output(shell) == "b\n2\n"
+
+
+def test_once_takes_what_a_dot_command_gives_and_no_more(shell, tmp_path):
+    for text in (f".once {tmp_path}/one.txt", ".print hello", "SELECT 2 AS b;"):
+        run_input(shell, text)
+    assert (tmp_path / "one.txt").read_text() == "hello\n"
+    assert output(shell) == "b\n2\n"
+
+
+def test_tables_marks_those_that_cannot_be_read(shell, tmp_path):
+    run_input(shell, "INSERT INTO trips VALUES (1, 2.5);")
+    shutil.copytree(tmp_path / "lake" / "trips", tmp_path / "lake" / "broken")
+    (tmp_path / "lake" / "broken" / ".hoodie" / "hoodie.properties").unlink()
+    output(shell)
+    run_input(shell, ".tables")
+    [line] = [line for line in output(shell).splitlines() if "broken" in line.split("/")[0]]
+    assert "cannot be read: " in line
+    assert "hoodie.properties is missing" in line
+    assert "broken" in shell.con.broken
+
+
+def test_line_numbers_in_an_error_are_those_of_the_file(shell, tmp_path):
+    file = tmp_path / "r.sql"
+    begin = "SELECT 1;\n" * 9
+    file.write_text(begin + "SELECT 1 AS a,\n  nope;\n")
+    run_input(shell, f".read {file}")
+    said = errors(shell).splitlines()
+    assert said[0].startswith(f"{file}: line 11: Binder Error")
+    assert said[-2].startswith("LINE 11:   nope")
+    assert said[-2][said[-1].index("^") :].startswith("nope")
+    file.write_text(begin + "MERGE\n  trips;\n")
+    run_input(shell, f".read {file}")
+    said = errors(shell)
+    assert said.startswith(f"{file}: line 11: expected INTO")
+    assert "\nline 11, column 3:\n" in said
+    file.write_text(begin + "\nPREPARE x AS\n  DELETE FROM trips;\n")
+    run_input(shell, f".read {file}")
+    assert errors(shell).startswith(
+        f"{file}: line 12: PREPARE of DELETE on a Hudi table is not supported (line 12, column"
+    )
 
 
 def test_open_goes_to_another_database_with_the_same_tables(shell, tmp_path):

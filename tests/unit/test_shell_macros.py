@@ -107,6 +107,9 @@ def test_wrong_paths_times_and_modes_are_named(tmp_path: Path) -> None:
         (answer,) = ask(["SELECT id FROM hudi_scan('" + path.replace("'", "''") + "')"], tmp_path)
         assert isinstance(answer, pa.Table)
         assert answer.to_pylist() == [{"id": "1"}]
+    minutes = [f"FROM hudi_files('{t}', as_of := '{time}')" for time in ("2031-01-01 10:00", "2031-01-01T10:00+02:00")]
+    assert all(isinstance(answer, pa.Table) and answer.num_rows == 1 for answer in ask(minutes, tmp_path))
+    assert "as of 20200101100000000" in error(f"FROM hudi_scan('{t}', as_of := '2020-01-01 10:00')", tmp_path)
     assert "'soon' is not a point in time" in error(f"FROM hudi_scan('{t}', as_of := 'soon')", tmp_path)
     assert "mode 'fast' is unknown" in error(f"FROM hudi_scan('{t}', mode := 'fast')", tmp_path)
     assert "there was no table yet as of 2020" in error(f"FROM hudi_scan('{t}', as_of := '2020-01-01')", tmp_path)

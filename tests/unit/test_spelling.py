@@ -1,5 +1,6 @@
 """Misspelt settings and partitions are refused wherever a call takes them, with the nearest name there is."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,52 @@ def test_settings_of_hudi_that_lakesql_does_not_read_pass(table: lakesql.Table) 
     table.clean(**{FOREIGN: "true"})
     assert table.compact(**{FOREIGN: "true"}).file_groups == 1
     assert tuples(table.read()) == [("a", "x", 3, 3), ("b", "y", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("hoodie.sql.insert.operation", "hoodie.spark.sql.insert.into.operation"),
+        ("hoodie.insert.into.operation", "hoodie.spark.sql.insert.into.operation"),
+        ("hoodie.datasource.write.recordkey", "hoodie.datasource.write.recordkey.field"),
+        ("hoodie.compact.inline.delta.commits", "hoodie.compact.inline.max.delta.commits"),
+        ("hoodie.clean.retained.commits", "hoodie.clean.commits.retained"),
+    ],
+)
+def test_names_with_words_left_out_or_in_another_order_are_refused(written: str, meant: str) -> None:
+    with pytest.raises(SQLError, match=re.escape(f"setting {written} is unknown; did you mean {meant}?")):
+        require_known(written)
+
+
+@pytest.mark.parametrize(
+    "real",
+    [
+        FOREIGN,
+        "hoodie.bucket.index.max.num.buckets",
+        "hoodie.metadata.log.compaction.enable",
+        "hoodie.metadata.write.concurrency.mode",
+        "hoodie.record.merge.mode",
+        "hoodie.base.file.format",
+        "hoodie.logfile.max.size",
+    ],
+)
+def test_other_names_of_hudi_that_share_words_with_known_ones_pass(real: str) -> None:
+    require_known(real)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("orderingField", "orderingFields"),
+        ("primaryKeys", "primaryKey"),
+        ("precombinefield", "preCombineField"),
+        ("typ", "type"),
+    ],
+)
+def test_short_names_of_properties_are_refused_with_the_nearest(tmp_path: Path, written: str, meant: str) -> None:
+    with lakesql.connect(warehouse=str(tmp_path)) as con, pytest.raises(SQLError, match=f"did you mean {meant}"):
+        con.sql(f"CREATE TABLE t (id INT) USING hudi TBLPROPERTIES ({written} = 'id')")
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_known_setting_passes() -> None:

@@ -330,7 +330,7 @@ MALFORMED = [
     ("MERGE INTO trips USING s ON a WHEN MATCHED THEN INSERT *", "expected UPDATE, DELETE, DO NOTHING or ERROR"),
     ("MERGE INTO trips USING s ON a WHEN NOT MATCHED THEN DELETE", "expected INSERT, DO NOTHING or ERROR"),
     ("MERGE INTO trips USING s ON a WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "has nothing to set by *"),
-    ("MERGE INTO trips USING s ON a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)", "2 columns but 1 values"),
+    ("MERGE INTO trips USING s ON a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)", "2 columns but 1 value"),
     ("UPDATE trips SET a = 1, A = 2", "column A is set twice"),
     ("UPDATE trips SET a.x = 1, a = NULL", "column a is set twice"),
     ("UPDATE trips SET a.x = 1, trips.A.X = 2", "column A.X is set twice"),

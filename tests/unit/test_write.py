@@ -185,7 +185,7 @@ def test_older_row_after_a_delete_is_inserted_and_the_deleted_row_stays_away(tmp
     result = upsert(t, ("a", "x", 5, 5))
     assert counts(result) == (1, 0, 0, 0)
     assert rows_of(t) == rust_rows(t) == [("a", "x", 5, 5), B]
-    rewritten = ["1 file slices were rewritten" in note for note in result.notes]
+    rewritten = ["1 file slice rewritten" in note for note in result.notes]
     assert rewritten == ([True] if type_ == "mor" else [])  # appended to its log the row would lose to the old one
     upsert(t, ("a", "x", 6, 60))
     assert rows_of(t) == rust_rows(t) == [("a", "x", 6, 60), B]
@@ -616,7 +616,7 @@ def test_result_prints_on_one_line(tmp_path):
     text = str(upsert(t, A))
     assert "\n" not in text
     assert text.startswith("upsert: commit 2")
-    assert "1 inserted; 1 files, " in text
+    assert "1 inserted; 1 file, " in text
     assert str(delete(t, ("q", "x"))).startswith("delete: nothing written: 1 ignored")
 
 

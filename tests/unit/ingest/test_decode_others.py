@@ -87,7 +87,7 @@ def test_a_function_that_asks_for_metrics_gets_them() -> None:
 @pytest.mark.parametrize(
     ("function", "text"),
     [
-        (lambda _: pa.table({"a": [1]}), "returned 1 rows for 2 records"),
+        (lambda _: pa.table({"a": [1]}), "returned 1 row for 2 records"),
         (lambda _: [1, 2], "returned list, not a pyarrow.Table"),
         (lambda _: pa.table({"a": [1, 2], "_bad": [0, 1]}), "column _bad of type int64"),
         (lambda _: pa.table({"a": [1, 2], "_error": [0, 1]}), "column _error of type int64"),

@@ -67,7 +67,7 @@ def test_the_report_names_each_partition_the_sums_and_the_commit():
     assert lines == [
         "Actual high watermark for partition t:0=2, expected=2, read=2, written=1, quarantined=1, lag=0, stop=high",
         "Ingestion j: 2 read, 1 written, 0 deletes, 1 quarantined, 0 lost, 0 skipped, lag 0, 1.5 s",
-        "Committed 20261130 to /t: 1 inserted, 0 updated, 0 deleted, 0 ignored, 1 files",
+        "Committed 20261130 to /t: 1 inserted, 0 updated, 0 deleted, 0 ignored, 1 file",
         "Stopped: limit",
     ]
 

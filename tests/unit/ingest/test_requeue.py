@@ -88,7 +88,7 @@ def test_what_is_good_now_comes_in_once_and_what_is_not_stays(begun, orders):
 
     named(begun, REPLAY)
     assert begun.last_result.instant is None
-    assert "none of the 1 records in quarantine can be decoded now" in str(begun.last_result.notes)
+    assert "of 1 record in quarantine none can be decoded now" in str(begun.last_result.notes)
     assert rows(begun, "SELECT instant, records, note FROM kafka_ingest_runs('orders')") == commits
 
     produce(orders, "orders", [good(6), b"{"], partition=1)
@@ -109,7 +109,7 @@ def test_the_format_of_the_job_is_what_counts(begun):
     rows(begun, "ALTER INGESTION o SET OPTIONS ('lakesql.json.lenient' = 'true')")
     plan = named(begun, "EXPLAIN REPLAY INGESTION o FROM QUARANTINE")
     assert [(r["partition"], r["low"], r["high"], r["reason"]) for r in plan] == [
-        (0, 1, 3, "quarantine: 2 records"), (1, 0, 1, "quarantine: 1 records"),
+        (0, 1, 3, "quarantine: 2 records"), (1, 0, 1, "quarantine: 1 record"),
     ]  # fmt: skip
     assert len(rows(begun, BAD)) == 3
     named(begun, "REPLAY INGESTION o FROM QUARANTINE")

@@ -173,6 +173,8 @@ def test_offsets_that_wait_for_a_table_are_shown(con, broker):
 def test_bad_records_are_in_the_quarantine_of_the_table(con, broker):
     broker.add("orders", 0, [b"{", message(77)])
     assert [r["quarantined"] for r in named(con, ingest())] == [1, 0]
+    assert con.last_result.rows_quarantined == 1
+    assert ", 1 quarantined" in str(con.last_result)
     [bad] = named(con, "FROM kafka_quarantine('orders')")
     assert (bad["_offset"], bytes(bad["_value"]), bad["_topic"]) == (5, b"{", "orders")
 

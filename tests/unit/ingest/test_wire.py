@@ -81,7 +81,7 @@ def test_what_has_no_frame_is_bad_and_the_others_are_not(value: bytes, text: str
 
 def test_no_records_and_one_record_are_batches_too() -> None:
     assert found([]) == ({}, {})
-    assert found([b"\0"]) == ({}, {0: "a value of 1 bytes; expected 00 and 4 bytes of id and the record"})
+    assert found([b"\0"]) == ({}, {0: "a value of 1 byte; expected 00 and 4 bytes of id and the record"})
     assert frames(pa.nulls(0, pa.binary()), None, "confluent").start.dtype == np.int64
 
 

@@ -103,7 +103,7 @@ def test_names_of_ipython_and_of_lakesql_are_no_tables(fails):
 @pytest.mark.usefixtures("trips")
 def test_result_goes_into_variables(cell, shell):
     answer = cell("%lakesql --df frame --arrow table --relation later SELECT id FROM trips WHERE id < 3")
-    assert "frame: 3 rows, 1 columns" in repr(answer)
+    assert "frame: 3 rows, 1 column" in repr(answer)
     assert shell.user_ns["frame"].id.tolist() == [0, 1, 2]
     assert shell.user_ns["table"].num_rows == 3
     assert len(shell.user_ns["later"].fetchall()) == 3
@@ -128,6 +128,7 @@ def test_missing_package_is_named(fails, monkeypatch):
         ("%lakesql --of x SELECT 1", "--of is unknown"),
         ("%lakesql --df", "--df takes a value"),
         ("%lakesql --df 1a SELECT 1", "the name of a Python variable"),
+        ("%lakesql --df class SELECT 1", "the name of a Python variable"),
         ("%lakesql --rows none SELECT 1", "a number of rows"),
         ("%lakesql --connection con SELECT 1", "that variable is not there"),
         ("%lakesql --connection con --warehouse w SELECT 1", "not both"),
@@ -254,10 +255,11 @@ def test_relation_of_the_connection_is_shown_like_a_result(cell, shell):
     assert "it broke" in bundle["text/plain"]
 
 
-def test_help_lists_every_option(cell, capsys):
+@pytest.mark.parametrize("asked", ["help", "?", "--help", "--df x --help"])
+def test_help_lists_every_option(cell, capsys, asked):
     from lakesql.notebook import options
 
-    cell("%lakesql help")
+    cell(f"%lakesql {asked}")
     printed = capsys.readouterr().out
     assert [name for name in options.NAMES if f"--{name}" not in printed] == []
 
