@@ -33,10 +33,10 @@ from lakesql.write import (
     changes_nothing,
     commit,
     complete,
-    totals,
     finished,
     new_file_id,
     stream,
+    totals,
     write,
 )
 from lakesql.write.result import WriteResult
