@@ -35,7 +35,7 @@ FAST := not spark and not kafka and not slow and not bench
 .PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs test-s3 versitygw check format bench bench-small bench-check ducklake quack test-quack regold wheel-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9 -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.test ## make .venv with the package (editable) and its test tools
 

@@ -106,7 +106,7 @@ def test_a_write_is_whole_or_not_there(verb: Verb, how: str, proxy: Proxy) -> No
     met_any = False
     while met:
         number += 1
-        prefix = f"faults/{os.getpid()}/{verb}-{how}-{number}"
+        prefix = f"faults/{os.getpid()}/{verb}_{how}_{number}".replace("-", "_")
         servers.copy(direct, source, prefix)
         path = f"s3://{servers.BUCKET}/{prefix}"
         table = lakesql.open_table(path)
