@@ -8,6 +8,7 @@
     |-- SQLError              a statement is malformed or refers to something unknown
     |-- CommitConflict        surely not committed; nothing was changed, a retry is safe
     |   `-- IngestConflict    another run of the same ingestion moved its offsets first
+    |-- OverBudget            a statement wanted more requests than its budget; nothing was committed
     |-- CommitUnknown         the outcome of the commit is not known; look at the timeline, delete nothing
     `-- IngestError           an ingestion cannot go on: brokers, registry, offsets
         `-- LastingError      to try again does not help: records that do not fit, a full disk, a refusal
@@ -47,6 +48,10 @@ class SQLError(LakeError):
 
 class CommitConflict(LakeError):
     """Another writer came first. Nothing was committed; a retry is safe."""
+
+
+class OverBudget(LakeError):
+    """A statement wanted to make more requests to object stores than it may. Nothing was committed."""
 
 
 class CommitUnknown(LakeError):

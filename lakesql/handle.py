@@ -250,7 +250,9 @@ class Table:
         require_all_known(settings)
         limits = parse_settings(settings)
         with live.kept():
-            result = with_attempts(*retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
+            result = with_attempts(
+                *retried(self._storage, attempt, lambda: (limits.lock_wait_ms, limits.retries), lambda: settings)
+            )
         return self._maintained(result, settings)
 
     def _write(self, data: Rows, operation: str, settings: Mapping[str, str]) -> WriteResult:

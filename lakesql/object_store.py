@@ -10,20 +10,21 @@ Not here: what a request does when it fails (`store_calls`), the lock (`store_lo
 import functools
 import itertools
 import os
-import re
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakesql.errors import CommitConflict, TableError
+from lakesql import store_lock
+from lakesql.errors import TableError, Unsupported
+from lakesql.lock_object import current, entered
 from lakesql.object_file import PART_BYTES, TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
-from lakesql.storage_base import FileInfo, Sink, Storage, checked, hidden_from_listings, lock_text
+from lakesql.storage_base import TABLE_LOCK, FileInfo, Sink, Storage, checked, hidden_from_listings
+from lakesql.store_calls import MARK, Calls, is_unknown_to_store
 from lakesql.store_settings import Access, access
 
 if TYPE_CHECKING:
@@ -39,10 +40,14 @@ except ImportError as _error:
         "Install it: pip install 'lakesql[cloud]'."
     ) from _error
 
+from lakesql.store_errors import BehindTheEndError, first_line, is_refusal, told
+
 T = TypeVar("T")
 
 PAGE = 1000
 """Names that a request for a listing, or for removing, has at most."""
+NO_RETRIES = {"max_retries": 0}
+"""The client's own retries would hide that an answer was lost: `store_calls` has them."""
 PART_REQUESTS = 4
 """Parts of one file under way at a time."""
 
@@ -115,12 +120,13 @@ def opened(address: str) -> "ObjectStorage":
     with _buckets_guard:
         bucket = _buckets.get(name)
         if bucket is None:
-            client = _client(place, found)
-            bucket = _buckets[name] = Bucket(name, client, client)
+            client = _client(place, found, NO_RETRIES)
+            parts = client if place.scheme == "memory" else _client(place, found)
+            bucket = _buckets[name] = Bucket(name, client, parts)
     return ObjectStorage(place, bucket)
 
 
-def _client(place: Place, found: Access) -> Any:
+def _client(place: Place, found: Access, retry: Any = None) -> Any:
     if place.scheme == "memory":
         return MemoryStore()
     kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
@@ -128,9 +134,9 @@ def _client(place: Place, found: Access) -> Any:
     if found.provider is not None:
         given["credential_provider"] = found.provider
     try:
-        return kinds[place.scheme](place.bucket, **given)
+        return kinds[place.scheme](place.bucket, retry_config=retry, **given)
     except (exceptions.BaseError, ValueError) as error:
-        raise TableError(f"{place.root}: no client can be made for it: {_first_line(error)}") from None
+        raise TableError(f"{place.root}: no client can be made for it: {first_line(error)}") from None
 
 
 class ObjectStorage(Storage):
@@ -148,6 +154,8 @@ class ObjectStorage(Storage):
         self._flights: dict[str, Future[Tail]] = {}
         self._ahead = Ahead(self._fetched_tail, lambda *call: _pool().submit(*call))
         self._guard = threading.Lock()
+        self._asked = False
+        self._calls = Calls(self.uri, lambda kind: self._count(kind, 1))
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.uri!r})"
@@ -156,19 +164,54 @@ class ObjectStorage(Storage):
 
     def _call(self, kind: str, path: str, function: Callable[[], T]) -> T:
         """Every request: `kind` is get, head, list, create, match, put, part, delete or copy."""
-        self._count({"create": "put", "match": "put", "part": "put"}.get(kind, kind), 1)
-        with _told(f"{self.uri}/{path}" if path else self.uri, kind):
-            return function()
+        with told(f"{self.uri}/{path}" if path else self.uri, kind):
+            return self._calls.run(kind, path, function)
+
+    def _conditionally(self, kind: str, path: str, data: bytes, mode: Any) -> str | None:
+        """Put an object under a condition: its tag, None when the condition does not hold."""
+        key, client = self._key(path), self._bucket.client
+
+        def put(attributes: dict[str, str]) -> str:
+            return str(obstore.put(client, key, data, mode=mode, attributes=attributes)["e_tag"])
+
+        def found() -> tuple[str | None, str] | None:
+            with suppress(FileNotFoundError):
+                there = self._call("get", path, lambda: obstore.get(client, key))
+                return there.attributes.get(MARK), str(there.meta["e_tag"])
+            return None
+
+        with told(f"{self.uri}/{path}", kind):
+            try:
+                made = self._calls.conditionally(kind, path, put, is_refusal, found)
+            except FileNotFoundError as error:
+                if kind == "match":
+                    return None  # the object is gone
+                raise TableError(
+                    f"{self.uri}: there is no bucket of that name. Make it, or correct the address."
+                ) from error
+            except Exception as error:
+                if is_unknown_to_store(error):
+                    self.conditional = False
+                    raise Unsupported(
+                        f"{self.uri}: the store has no conditional puts, so two writers could both commit. Nothing was "
+                        "committed. Pass a lock that all writers take, lakesql.connect(..., lock=...), or use another store."
+                    ) from error
+                raise
+        if made is not None:
+            self._wrote(path, data)
+        return made
 
     def _count(self, kind: str, number: int) -> None:
         with self._guard:
             self.requests[kind] += number
 
     def _read_bytes(self, number: int) -> None:
+        self._calls.read_bytes(number)
         with self._guard:
             self.bytes_read += number
 
     def _wrote_bytes(self, number: int) -> None:
+        self._calls.wrote_bytes(number)
         with self._guard:
             self.bytes_written += number
 
@@ -196,7 +239,7 @@ class ObjectStorage(Storage):
 
         try:
             data = self._call("get", path, get)
-        except _BehindTheEndError:
+        except BehindTheEndError:
             return b""
         self._read_bytes(len(data))
         return data
@@ -289,22 +332,27 @@ class ObjectStorage(Storage):
         self._wrote(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        key = self._key(path)
-        try:
-            self._call("create", path, lambda: obstore.put(self._bucket.client, key, data, mode="create"))
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        if self.conditional:
+            try:
+                return self._conditionally("create", path, data, "create") is not None
+            except Unsupported:
+                if (self.lock_object or current()) is None:
+                    raise
+        # Under the lock of the person nobody else writes here.
+        if self.stat(path) is not None:
             return False
-        self._wrote(path, data)
+        self.put(path, data)
         return True
 
     def put_if_match(self, path: str, data: bytes, tag: str) -> str | None:
-        key = self._key(path)
-        try:
-            done = self._call("match", path, lambda: obstore.put(self._bucket.client, key, data, mode={"e_tag": tag}))
-        except (exceptions.PreconditionError, exceptions.AlreadyExistsError, FileNotFoundError):
+        if self.conditional:
+            return self._conditionally("match", path, data, {"e_tag": tag})
+        found = self.tagged(path)
+        if found is None or found[1] != tag:
             return None
-        self._wrote(path, data)
-        return str(done["e_tag"])
+        self.put(path, data)
+        found = self.tagged(path)
+        return found and found[1]
 
     def _wrote(self, path: str, data: bytes) -> None:
         self._wrote_bytes(len(data))
@@ -322,12 +370,20 @@ class ObjectStorage(Storage):
         with self._guard:
             self._known.pop(path, None)
 
-    def delete_tree(self, folder: str) -> None:
-        keys = [self._key(info.path) for info in self._everything(folder)]
+    def delete_all(self, paths: Sequence[str]) -> None:
+        self._remove([self._key(path) for path in paths], paths[0] if paths else "")
+        with self._guard:
+            for path in paths:
+                self._known.pop(path, None)
+
+    def _remove(self, keys: Sequence[str], where: str) -> None:
         for at in range(0, len(keys), PAGE):
-            page = keys[at : at + PAGE]
+            page = list(keys[at : at + PAGE])
             with suppress(FileNotFoundError):
-                self._call("delete", folder, partial(obstore.delete, self._bucket.client, page))
+                self._call("delete", where, partial(obstore.delete, self._bucket.client, page))
+
+    def delete_tree(self, folder: str) -> None:
+        self._remove([self._key(info.path) for info in self._everything(folder)], folder)
         with self._guard:
             self._known = {p: f for p, f in self._known.items() if not p.startswith(f"{folder}/" if folder else "")}
 
@@ -434,18 +490,28 @@ class ObjectStorage(Storage):
 
     @contextmanager
     def lock(self, name: str, wait_s: float) -> Iterator[None]:
-        with _locks_guard:
-            lock = _locks.setdefault((self.uri, name), threading.Lock())
-        if not lock.acquire(timeout=wait_s):
-            raise CommitConflict(lock_text(self.uri, name, wait_s, "another thread of this process"))
-        try:
+        given = self.lock_object or current()
+        name = store_lock.TABLE if name == TABLE_LOCK else name
+        with ExitStack() as stack:
+            if given is None or self._knows_conditions():
+                try:
+                    stack.enter_context(store_lock.held(self, name, wait_s))
+                except Unsupported:
+                    if given is None:
+                        raise
+                    self.conditional = False
+            # The table's own lock is taken from the object before this one (`write.locks`).
+            if given is not None and not self.conditional and name != store_lock.TABLE:
+                stack.enter_context(entered(given, f"{self.uri}/{store_lock.path_of(name)}", wait_s))
             yield
-        finally:
-            lock.release()
 
-
-_locks: "weakref.WeakValueDictionary[tuple[str, str], Any]" = weakref.WeakValueDictionary()
-_locks_guard = threading.Lock()
+    def _knows_conditions(self) -> bool:
+        """Whether conditional puts are known here; asked once, where a lock object would do without them."""
+        if self.conditional and not self._asked:
+            with suppress(Unsupported):
+                self._conditionally("create", f"{store_lock.FOLDER}/conditions", b"", "create")
+            self._asked = True
+        return self.conditional
 
 
 class _Upload:
@@ -482,57 +548,6 @@ def _pool() -> ThreadPoolExecutor:
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-class _BehindTheEndError(Exception):
-    """A range was asked for that begins where the object has ended."""
-
-
-_DOING = {"get": "read", "head": "read", "list": "listed", "delete": "removed"}
-
-
-@contextmanager
-def _told(where: str, kind: str) -> Iterator[None]:
-    """Within, errors of the client become TableError, but for those that are answers."""
-    doing = _DOING.get(kind, "written")
-    try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(f'Cannot open file "{where}": No such file') from None
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
-        raise TableError(
-            f"{where}: cannot be {doing}: the store refuses it. Check the credentials and what they may do, then try "
-            "again."
-        ) from None
-    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-        raise
-    except exceptions.BaseError as error:
-        text = _first_line(error)
-        if kind == "get" and ("416" in text or "Wanted range starting at" in text):
-            raise _BehindTheEndError from None
-        # The client's own error tells whole addresses, which may be signed.
-        raise TableError(f"{where}: cannot be {doing}: {text}") from None
-
-
-_ADVICE = {
-    "NoSuchBucket": "There is no such bucket. Correct the address, or create the bucket.",
-    "InvalidAccessKeyId": "The store does not know the access key. Correct the credentials.",
-    "SignatureDoesNotMatch": "The secret key does not fit the access key. Correct the credentials.",
-    "ExpiredToken": "The credentials have expired. Renew them.",
-    "AuthorizationHeaderMalformed": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
-    "PermanentRedirect": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
-}
-"""What the codes of S3 mean to a person."""
-
-
-def _first_line(error: Exception) -> str:
-    """What a client says, without the notes for its makers and without the query of an address, which may be signed."""
-    told, _, _ = str(error).partition("\n\nDebug source:")
-    code = re.search(r"<Code>(\w+)</Code>", told)
-    if code is not None and code[1] in _ADVICE:
-        return _ADVICE[code[1]]
-    line = told.split("\n", 1)[0] + (f" {code[1]}" if code is not None else "")
-    return " ".join(word.partition("?")[0] if "://" in word else word for word in line.split(" "))
 
 
 def _milliseconds(meta: Any) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesql.errors import TableError
+from lakesql.lock_object import LockObject
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,6 +26,8 @@ T = TypeVar("T")
 LOCK_FOLDER = ".hoodie/.locks"
 SCHEME = "lakesql"
 """Of the paths of objects in DuckDB: `lakesql://NUMBER-s3/bucket/key`."""
+TABLE_LOCK = "lakesql"
+"""The name of a table's lock."""
 TEMPORARY = ".lakesql-tmp-"
 
 
@@ -66,8 +69,14 @@ class Storage(ABC):
     """Whether each request goes over a network, and DuckDB opens files after `attach` only."""
     bytes_read = bytes_written = 0
     """Counted by object stores."""
+    conditional = True
+    """Whether `put_if_absent` and `put_if_match` let one writer win; False on a store that said it knows no conditions."""
+    lock_object: LockObject | None = None
+    """The lock that the person supplies for this root (`write.locks`)."""
     looked: object = None
     """What `table.listing` has seen here: it goes when the storage goes."""
+    configured: Any = None
+    """The properties that `table.sight` has read here, with their tag."""
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -99,6 +108,11 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, path: str) -> None:
         """Remove a file and its checksum side file; a missing one is fine."""
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, in as few requests as there can be; missing ones are fine."""
+        for path in paths:
+            self.delete(path)
 
     @abstractmethod
     def delete_tree(self, folder: str) -> None:

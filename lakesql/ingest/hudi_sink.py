@@ -260,7 +260,9 @@ class HudiLoad:
             )
 
         limits = parse_settings(sink.options)
-        result = with_attempts(*retried(sink.storage, attempt, lambda: (limits.lock_wait_ms, limits.retries)))
+        result = with_attempts(
+            *retried(sink.storage, attempt, lambda: (limits.lock_wait_ms, limits.retries), lambda: sink.options)
+        )
         return result, notes
 
 

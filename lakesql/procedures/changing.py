@@ -24,7 +24,10 @@ def changed(
     settings = call.settings_of(storage)
     limits = parse_settings(settings)
     result, _ = retried(
-        storage, lambda: attempt(load(storage), settings), lambda: (limits.lock_wait_ms, limits.retries if again else 0)
+        storage,
+        lambda: attempt(load(storage), settings),
+        lambda: (limits.lock_wait_ms, limits.retries if again else 0),
+        lambda: settings,
     )
     if result.instant is not None:
         maintain(call.con, storage, settings, call.clock)

@@ -18,7 +18,6 @@ from lakesql.procedures.shape import chosen, limit, matches, showing
 from lakesql.storage import FileInfo, Storage, open_storage
 from lakesql.table.state import TableState, load
 from lakesql.write.retry import locked
-from lakesql.write.settings import parse_settings
 
 _UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 _REMOVERS = ("clean", "rollback", "restore")
@@ -161,8 +160,7 @@ def broken(state: TableState, file: BaseFile) -> str | None:
 
 def _delete(call: Call, torn: list[BaseFile]) -> None:
     """Delete damaged files that no reader needs. TableError, before any is deleted, when a commit counts on one."""
-    config = parse_settings(call.settings)
-    with locked(call.storage, config.lock_wait_ms / 1000):
+    with locked(call.storage, call.settings):
         state = load(call.storage)
         needed = [f for f in torn if state.timeline.is_committed(f.instant)]
         if needed:

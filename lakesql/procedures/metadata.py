@@ -12,7 +12,6 @@ from lakesql.table.metadata_files import FOLDER, known_files
 from lakesql.table.state import HOODIE, TableState, load
 from lakesql.write import metadata_table
 from lakesql.write.retry import locked
-from lakesql.write.settings import parse_settings
 
 _FEW = 5
 _CHANGES = ".cdc"  # files of change data, which lakesql does not read
@@ -84,7 +83,7 @@ def _validate(call: Call) -> Rows:
 
 
 def _delete(call: Call) -> Rows:
-    with locked(call.storage, parse_settings(call.settings).lock_wait_ms / 1000):
+    with locked(call.storage, call.settings):
         note = metadata_table.remove(load(call.storage), call.clock())
     yield {"result": note or "There is no metadata table."}
 

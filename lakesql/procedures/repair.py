@@ -22,7 +22,6 @@ from lakesql.table.names import literal, quote
 from lakesql.table.state import PROPERTIES, TableState
 from lakesql.write import WriteResult, write
 from lakesql.write.retry import locked
-from lakesql.write.settings import parse_settings
 
 METAFILE = ".hoodie_partition_metadata"
 _BASE_METAFILE = METAFILE + ".parquet"
@@ -35,10 +34,6 @@ _DRY_RUN = Parameter("dry_run", "BOOLEAN", True, "only show what would be done")
 
 def _changes(arguments: Mapping[str, Any]) -> bool:
     return not arguments["dry_run"]
-
-
-def _wait_s(call: Call) -> float:
-    return parse_settings(call.settings).lock_wait_ms / 1000
 
 
 # ---------------------------------------------------------------- partition metafiles
@@ -68,7 +63,7 @@ def _depth(partition: str) -> int:
 def _add_metafiles(call: Call) -> Rows:
     if call["dry_run"]:
         return _metafile_rows(call.state(), False)
-    with locked(call.storage, _wait_s(call)):
+    with locked(call.storage, call.settings):
         return _metafile_rows(call.state(), True)
 
 
@@ -92,7 +87,7 @@ def _metafile_rows(state: TableState, mend: bool) -> list[dict[str, str]]:
 def _migrate(call: Call) -> Rows:
     if call["dry_run"]:
         return [_migration_row(call.state(), p, "MIGRATE", "NONE") for p in _partitions(call.state())]
-    with locked(call.storage, _wait_s(call)):
+    with locked(call.storage, call.settings):
         state = call.state()
         rows = [_migration_row(state, partition, "MIGRATED", "MIGRATED") for partition in _partitions(state)]
         for partition in _partitions(state):
@@ -209,7 +204,7 @@ def _overwrite_properties(call: Call) -> Rows:
     name = new.get("hoodie.table.name", "")
     new[_CHECKSUM] = table_checksum(name, new.get("hoodie.database.name", ""))
     TableConfig.from_text(format_properties(new, ""), call["new_props_file_path"])
-    with locked(storage, _wait_s(call)):
+    with locked(storage, call.settings):
         old = _stored(storage)
         for key in _FIXED:
             if old.get(key, new[key]) != new[key]:

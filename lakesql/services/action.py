@@ -13,6 +13,7 @@ from datetime import tzinfo
 
 import duckdb
 
+from lakesql import store_calls
 from lakesql.errors import CommitConflict, LakeError, TableError
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant, Timeline, instant_file_name
 from lakesql.storage import Storage
@@ -49,7 +50,7 @@ def looking(storage: Storage, settings: Mapping[str, str], clock: Clock, alone: 
 
     With `alone` false writes of other engines may be in progress; they and dead ones are left as they are.
     """
-    with locked(storage, parse_settings(settings).lock_wait_ms / 1000):
+    with locked(storage, settings):
         state = load(storage)
         require_writable(state)
         config = parse_settings({**of_table(state), **settings})
@@ -146,7 +147,7 @@ def give_up(txn: Transaction, paths: Collection[str]) -> None:
     `paths` are the data files that we began. When the action is complete after all (an interrupt came right after the
     put), they stay. Never raises: the next runner can do it too.
     """
-    with suppress(OSError, LakeError):
+    with suppress(OSError, LakeError), store_calls.beyond_budget():
         state = load(txn.storage)
         now = next((i for i in state.timeline.instants if (i.requested, i.action) == (txn.instant, txn.action)), None)
         done = now if now is not None and now.is_completed else _completed_as_other(state, txn)

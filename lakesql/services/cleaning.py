@@ -145,7 +145,7 @@ def due(head: TableState, config: CleanConfig, clock: Clock, settings: Mapping[s
 def repair(storage: Storage, settings: Mapping[str, str]) -> list[str]:
     """Remove pending cleans whose plan is empty or cannot be read, and empty completed ones; their instants."""
     gone = []
-    with action.running(storage, SERVICE), locked(storage, parse_settings(settings).lock_wait_ms / 1000):
+    with action.running(storage, SERVICE), locked(storage, settings):
         state = load_head(storage)
         for instant in state.timeline.instants:
             if instant.action == "clean" and _is_corrupted(state, instant):
@@ -252,7 +252,7 @@ def _finish(
         for name in names:
             path = _path(partition, name)
             (deleted if path not in needed and _deleted(storage, path) else failed)[partition].append(name)
-    with locked(storage, look.settings.lock_wait_ms / 1000):
+    with locked(storage, settings):
         done = _completed(txn, replace(look, state=load_head(storage)), plan, (deleted, failed), began)
     note = commit.finish(txn)
     return replace(done, notes=(*done.notes, note)) if note else done

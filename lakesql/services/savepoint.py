@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from lakesql import store_lock
 from lakesql.errors import TableError
 from lakesql.format.metadata import decode_record, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, WRITE_ACTIONS, instant_file_name
@@ -64,6 +65,7 @@ def create(
         storage.put_if_absent(_path(state, instant_file_name(chosen, "savepoint", INFLIGHT, layout)), b"")
         completed = draw(clock, state.timeline.newest_time, look.zone, state.path) if layout != 1 else None
         name = instant_file_name(chosen, "savepoint", COMPLETED, layout, completed)
+        store_lock.require(storage.uri)
         storage.put_if_absent(_path(state, name), encode_record("HoodieSavepointMetadata", body))
         return chosen
 

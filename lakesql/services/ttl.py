@@ -101,7 +101,7 @@ def run(
         )
         return found, result
 
-    outcome, _ = retried(storage, attempt, lambda: (limits.lock_wait_ms, limits.retries))
+    outcome, _ = retried(storage, attempt, lambda: (limits.lock_wait_ms, limits.retries), lambda: settings)
     return outcome
 
 

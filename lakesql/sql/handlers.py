@@ -77,16 +77,19 @@ def run_change(session: Session, statement: Any, words: Sequence[Token]) -> Chan
     """Run a change, and run it again on the newest snapshot when another writer was faster."""
     storage = session.instance.storage(session.require_path(statement.target))
 
+    def settings() -> dict[str, str]:
+        return session.write_settings(read_config(storage).properties)
+
     def limits() -> tuple[int, int]:
-        config = parse_settings(session.write_settings(read_config(storage).properties))
+        config = parse_settings(settings())
         return config.lock_wait_ms, 0 if python_objects.reads_stream(session, words) else config.retries
 
     with live.kept():
-        changed, attempts = retried(storage, lambda: CHANGES[type(statement)](session, statement), limits)
+        changed, attempts = retried(storage, lambda: CHANGES[type(statement)](session, statement), limits, settings)
     result = with_attempts(changed.result, attempts)
     if result.instant is not None:
-        settings = session.service_settings(read_config(storage).properties)
+        stored = session.service_settings(read_config(storage).properties)
         session.instance.release(session.owner)
         with session.instance.cursor() as cursor:
-            result = replace(result, notes=(*result.notes, *maintain(cursor, storage, settings, session.clock)))
+            result = replace(result, notes=(*result.notes, *maintain(cursor, storage, stored, session.clock)))
     return replace(changed, result=result)

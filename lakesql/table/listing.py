@@ -27,7 +27,8 @@ from lakesql.errors import LakeError
 from lakesql.format.files import BaseFile, LogFile, parse_data_file
 from lakesql.format.timeline import COMPLETED, WRITE_ACTIONS, Instant, parse_instant_file
 from lakesql.storage import FileInfo, Storage
-from lakesql.table.state import HOODIE, TableState, data_files, load_head, with_files
+from lakesql.table.sight import HOODIE, sight
+from lakesql.table.state import TableState, data_files, head_of, listed_files, load_head, with_files
 
 FRESH_NS = 2_000_000_000
 _REMOVING = ("clean", "rollback", "restore")
@@ -81,13 +82,17 @@ def look(storage: Storage) -> TableState:
 
 
 def _look_at_once(storage: Storage, known: _Known | None) -> TableState:
-    head = load_head(storage)
     before = {} if known is None else {f.path: f for f in known.state.files}
+    seen = sight(storage, None if known is None else known.state.instant_files)
 
     def files() -> tuple[DataFile, ...]:
-        return tuple(data_files(storage, before))
+        return tuple(listed_files(storage, before))
 
-    state = with_files(storage, head, files(), files)
+    if seen is None:
+        state = with_files(storage, load_head(storage), files(), files)
+    else:
+        head = head_of(storage, seen.config, seen.timeline)
+        state = with_files(storage, head, tuple(data_files(seen.data, before)), files)
     made = _by_folder(state.files)
     if known is not None and not known.state.is_broken:
         differing = [

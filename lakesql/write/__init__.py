@@ -28,6 +28,7 @@ from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.format.timeline import WRITE_ACTIONS
+from lakesql.storage_base import TABLE_LOCK as LOCK
 from lakesql.table import deltas, read
 from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.damaged import damage_named
@@ -50,7 +51,7 @@ from lakesql.write.plan import APPEND, CREATE, REWRITE, Target
 from lakesql.write.preview import PlannedFile, planned_files
 from lakesql.write.resolve import give_back
 from lakesql.write.result import WriteResult
-from lakesql.write.retry import LOCK, locked, retried, with_attempts
+from lakesql.write.retry import locked, retried, with_attempts
 from lakesql.write.route import ClusteringInTheWay, Layout, refuse_pending, route_rows
 from lakesql.write.settings import WriteConfig, parse_settings
 from lakesql.write.sizing import file_sizes
@@ -154,7 +155,7 @@ def write(
         except ClusteringInTheWay as standing:
             if not config.clusterings_yield or not left:
                 raise
-            gone += _without_clusterings(state, standing, config, clock)
+            gone += _without_clusterings(state, standing, config, settings or {}, clock)
         else:
             break
     notes = [f"Rolled back the pending clustering {t}, which covered file groups of this write." for t in gone]
@@ -162,10 +163,10 @@ def write(
 
 
 def _without_clusterings(
-    state: TableState, standing: ClusteringInTheWay, config: WriteConfig, clock: Clock
+    state: TableState, standing: ClusteringInTheWay, config: WriteConfig, settings: Mapping[str, str], clock: Clock
 ) -> list[str]:
     """Roll back the pending clusterings that a write cannot pass; their instants."""
-    with locked(state.storage, config.lock_wait_ms / 1000):
+    with locked(state.storage, settings, state.config.properties):
         now = load(state.storage)
         return clear_away(now, standing.groups, clock, timeline_zone(now, config.timezone))
 
@@ -200,7 +201,7 @@ def _write_once(
         with interrupts(), own_settings(con, rows_sql) as given:
             rules = replace(rules_of(con, state, verb, config, index), from_table=reads_table)
             batch = materialise(con, state, given, rules, settings, rows if given == rows_sql else None)
-            with locked(state.storage, config.lock_wait_ms / 1000):
+            with locked(state.storage, settings, state.config.properties):
                 now, zone, notes = _fresh(state, config, clock)
                 extra = {**extra, **((guard and guard(now)) or {})}
                 named = frozenset(partitions)

@@ -6,12 +6,14 @@ the commit visible, nothing is needed after it. CommitUnknown is raised only whe
 cannot be asked what became of it; every other failure removes what was written and leaves the table as it was.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 
-from lakesql.errors import CommitConflict, CommitUnknown, LakeError
+from lakesql import store_calls, store_lock
+from lakesql.errors import CommitConflict, CommitUnknown, LakeError, OverBudget, Unsupported
 from lakesql.format.metadata import CommitMetadata, WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Timeline, instant_file_name
 from lakesql.table.clock import Clock, draw
@@ -22,6 +24,7 @@ from lakesql.write.carried import handed_on
 from lakesql.write.transaction import Transaction, beat, heartbeat_path, marked_files, temporary_folder
 
 _DRAWS_MAX = 10
+_LATE_S = (0.5, 1.0, 2.0)
 
 
 def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tzinfo) -> Transaction:
@@ -29,7 +32,7 @@ def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tz
     newest = state.timeline.newest_time
     for _ in range(_DRAWS_MAX):
         instant = draw(clock, newest, zone, state.path)
-        txn = Transaction(state.storage, state.config, instant, action, operation)
+        txn = Transaction(state.storage, state.config, instant, action, operation, alone=True)
         try:
             beat(txn)
             requested = b"" if action != "replacecommit" else encode_record("HoodieRequestedReplaceMetadata", {})
@@ -168,15 +171,29 @@ def refuse_overlap(
 
 
 def publish(txn: Transaction, path: str, body: bytes) -> None:
-    """The one put that counts, and what to think when it fails."""
+    """The one put that counts, and what to think when it fails.
+
+    CommitConflict when a lock of a store that is held for it is lost, before the put or while it is tried again.
+    """
+    store_lock.require(txn.where)
     cause: Exception | None = None
     try:
-        if txn.storage.put_if_absent(path, body):
-            return
+        with store_calls.before_again(lambda: store_lock.require(txn.where)):
+            done = txn.storage.put_if_absent(path, body)
+    except (OverBudget, Unsupported):
+        raise  # before the request was made, or a refusal of all of them
     except Exception as error:
-        cause = error
+        cause, done = error, False
+    if not done:
+        with store_calls.beyond_budget():
+            _settle(txn, path, body, cause)
+    store_calls.committed()
+
+
+def _settle(txn: Transaction, path: str, body: bytes, cause: Exception | None) -> None:
+    """Look what became of the put that completes: nothing to say when it was ours."""
     try:
-        found = txn.storage.read(path)
+        found = _found_late(txn, path, waiting=cause is not None and txn.storage.remote)
     except FileNotFoundError:
         raise CommitConflict(
             f"{txn.where}: storage refused to complete {txn.action} {txn.instant} ({cause}). Nothing was committed. "
@@ -194,11 +211,28 @@ def publish(txn: Transaction, path: str, body: bytes) -> None:
         )
 
 
+def _found_late(txn: Transaction, path: str, waiting: bool) -> bytes:
+    """The file at `path`; a request whose answer was lost over a network may arrive a little later than a look."""
+    for pause_s in _LATE_S if waiting else ():
+        with suppress(FileNotFoundError):
+            return txn.storage.read(path)
+        time.sleep(pause_s)
+    return txn.storage.read(path)
+
+
 def finish(txn: Transaction) -> str | None:
     """Remove the traces of a completed instant; a sentence when that failed, which changes nothing for the commit."""
     try:
-        txn.storage.delete_tree(temporary_folder(txn.instant))
-        txn.storage.delete(heartbeat_path(txn.instant))
+        with store_calls.beyond_budget():
+            if (
+                txn.alone and txn.storage.remote
+            ):  # no folder is there to be removed, and the names of the markers are known
+                txn.storage.delete_all([*txn.markers, heartbeat_path(txn.instant)])
+            else:
+                txn.storage.delete_tree(temporary_folder(txn.instant))
+                txn.storage.delete(heartbeat_path(txn.instant))
+            txn.storage.delete_tree(temporary_folder(txn.instant))
+            txn.storage.delete(heartbeat_path(txn.instant))
     except Exception as error:  # the commit is complete: whatever goes wrong from here on is no failed write
         return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
     return None
@@ -210,7 +244,7 @@ def abort(txn: Transaction) -> None:
     Data files go first. When one cannot be removed, the pending instant stays, and the next writer rolls it back. An
     instant that did complete is left alone, but for its traces: an interrupt may come right after its put.
     """
-    with suppress(OSError, LakeError):
+    with suppress(OSError, LakeError), store_calls.beyond_budget():
         if _completed(txn):
             finish(txn)
             return

@@ -10,6 +10,7 @@ Not here: which instants go, and whether they may (`services.restore`).
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lakesql import store_lock
 from lakesql.format.metadata import encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, WRITE_ACTIONS, Instant, instant_file_name
 from lakesql.table.state import TableState, timeline_of
@@ -61,6 +62,7 @@ def finish(state: TableState, restore: str, later: Later) -> int:
     for requested, word in infos:
         newest = later(newest)
         known = there.get(requested)
+        store_lock.require(state.storage.uri)
         if known is None:  # taken back before a crash
             nothing = RollbackPlan(Instant(requested, word, INFLIGHT, None, ""), (), ())
             inner[requested] = [metadata_record(state, nothing, newest)]
@@ -78,6 +80,7 @@ def finish(state: TableState, restore: str, later: Later) -> int:
         "version": 1,
         "restoreInstantInfo": [{"commitTime": requested, "action": word} for requested, word in infos],
     }
+    store_lock.require(state.storage.uri)
     completed = later(newest) if state.config.layout != 1 else None
     state.storage.put_if_absent(
         _path(state, restore, COMPLETED, completed), encode_record("HoodieRestoreMetadata", body)

@@ -7,17 +7,18 @@ it looks at the table, so that no lakesql writer can come between; writers of ot
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TypeVar
 
-from lakesql.errors import CommitConflict, FileGone
-from lakesql.storage import Storage
+from lakesql.errors import CommitConflict, FileGone, LakeError
+from lakesql.storage_base import Storage
+from lakesql.table.state import read_config
+from lakesql.write.locks import table_lock
 from lakesql.write.result import WriteResult
-
-LOCK = "lakesql"
+from lakesql.write.settings import parse_settings
 
 Result = TypeVar("Result")
 
@@ -25,12 +26,23 @@ _held: ContextVar[frozenset[str]] = ContextVar("lakesql_locks_held", default=fro
 
 
 @contextmanager
-def locked(storage: Storage, wait_s: float) -> Iterator[None]:
-    """The table's lock, unless `retried` holds it for this call already. CommitConflict when it does not get free."""
+def locked(
+    storage: Storage,
+    settings: Mapping[str, str],
+    stored: Mapping[str, str] | None = None,
+    wait_s: float | None = None,
+) -> Iterator[None]:
+    """The table's lock, unless `retried` holds it for this call already. CommitConflict when it does not get free.
+
+    `settings` are the writer's, `stored` the table's own, which are read when they are not given. `wait_s`: instead of
+    what the settings say.
+    """
     if storage.uri in _held.get():
         yield
         return
-    with storage.lock(LOCK, wait_s):
+    stored = _stored(storage) if stored is None else stored
+    wait_s = parse_settings(settings).lock_wait_ms / 1000 if wait_s is None else wait_s
+    with table_lock(storage, {**stored, **settings}, wait_s):
         token = _held.set(_held.get() | {storage.uri})
         try:
             yield
@@ -38,11 +50,23 @@ def locked(storage: Storage, wait_s: float) -> Iterator[None]:
             _held.reset(token)
 
 
-def retried(storage: Storage, run: Callable[[], Result], limits: Callable[[], tuple[int, int]]) -> tuple[Result, int]:
+def _stored(storage: Storage) -> Mapping[str, str]:
+    """The table's properties; none where they are missing or damaged, which is for others to say."""
+    with suppress(LakeError):
+        return read_config(storage).properties
+    return {}
+
+
+def retried(
+    storage: Storage,
+    run: Callable[[], Result],
+    limits: Callable[[], tuple[int, int]],
+    settings: Callable[[], Mapping[str, str]] = dict,
+) -> tuple[Result, int]:
     """What `run` gives, and how often it ran.
 
     `limits`, asked at the first conflict: the milliseconds since the beginning, and the number of further attempts,
-    after which the last failure is raised.
+    after which the last failure is raised. `settings`: the writer's, for the lock.
     """
     started = time.monotonic()
     try:
@@ -55,7 +79,7 @@ def retried(storage: Storage, run: Callable[[], Result], limits: Callable[[], tu
         if left <= 0:
             break
         try:
-            with locked(storage, left):
+            with locked(storage, settings(), wait_s=left):
                 return run(), attempt
         except (CommitConflict, FileGone) as conflict:
             failure = conflict

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lakesql import store_lock
 from lakesql.format import log
 from lakesql.format.files import BaseFile, LogFile, log_file_name, parse_data_file
 from lakesql.format.metadata import encode_record
@@ -134,12 +135,14 @@ def run_rollback(
         encode_record("HoodieRollbackPlan", _plan_record(state, plan)),
     )
     storage.put_if_absent(f"{folder}/{instant_file_name(rollback, 'rollback', INFLIGHT, layout)}", b"")
+    store_lock.require(storage.uri)
     unpublish(state, plan.instant)
     remove_files(state, plan, rollback)
     completed = None
     if layout != 1:
         completed = newest = later(max(newest, rollback))
     metadata = encode_record("HoodieRollbackMetadata", metadata_record(state, plan, rollback))
+    store_lock.require(storage.uri)
     storage.put_if_absent(f"{folder}/{instant_file_name(rollback, 'rollback', COMPLETED, layout, completed)}", metadata)
     erase_instant(state, plan.instant, keep_plan)
     return max(newest, rollback)
