@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakesql import store_settings
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
+from lakesql.lock_object import LockObject
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.storage import Storage, open_storage
@@ -62,8 +63,12 @@ Rows = Any  # an object with __arrow_c_stream__, a pyarrow reader, or a list of 
 class Table:
     """A Hudi table at a path. Made by `open_table`, `create_table` and `Connection.table`."""
 
-    def __init__(self, storage: Storage, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, storage: Storage, config: Mapping[str, str] | None = None, lock: LockObject | None = None
+    ) -> None:
         self._storage = storage
+        if lock is not None:
+            storage.lock_object = lock
         own: dict[str, Any] = {k: v for k, v in (config or {}).items() if not k.startswith(store_settings.PREFIX)}
         self._con = duckdb.connect(":memory:", config=own)
         storage.attach(self._con)
@@ -540,12 +545,15 @@ def _opened(path: str | os.PathLike[str], config: Mapping[str, str] | None) -> S
         return open_storage(path)
 
 
-def open_table(path: str | os.PathLike[str], config: Mapping[str, str] | None = None) -> Table:
+def open_table(
+    path: str | os.PathLike[str], config: Mapping[str, str] | None = None, *, lock: LockObject | None = None
+) -> Table:
     """The Hudi table at a path or the address of an object store; `config`: settings of DuckDB, and `lakesql.store.*`.
 
+    `lock`: called with (path of the table, seconds to wait), a context manager to hold while the table is changed.
     TableError when there is none; Unsupported for versions not 6, 8 or 9.
     """
-    return Table(_opened(path, config), config)
+    return Table(_opened(path, config), config, lock)
 
 
 def create_table(

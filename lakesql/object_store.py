@@ -24,7 +24,7 @@ from lakesql.errors import TableError, Unsupported
 from lakesql.lock_object import current, entered
 from lakesql.object_file import PART_BYTES, TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
 from lakesql.storage_base import TABLE_LOCK, FileInfo, Sink, Storage, checked, hidden_from_listings
-from lakesql.store_calls import MARK, Calls, is_unknown_to_store
+from lakesql.store_calls import MARK, Calls, in_context, is_unknown_to_store
 from lakesql.store_settings import Access, access
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class ObjectStorage(Storage):
         self._number = next(_numbers)
         self._known: dict[str, FileInfo] = {}
         self._flights: dict[str, Future[Tail]] = {}
-        self._ahead = Ahead(self._fetched_tail, lambda *call: _pool().submit(*call))
+        self._ahead = Ahead(self._fetched_tail, lambda fetch, path: _pool().submit(in_context(fetch), path))
         self._guard = threading.Lock()
         self._asked = False
         self._calls = Calls(self.uri, lambda kind: self._count(kind, 1))
@@ -322,7 +322,7 @@ class ObjectStorage(Storage):
     def together(self, *calls: Callable[[], T]) -> Sequence[T]:
         if len(calls) < 2 or threading.current_thread().name.startswith(_POOL):
             return [call() for call in calls]
-        return list(_pool().map(lambda call: call(), calls))
+        return list(_pool().map(in_context(lambda call: call()), calls))
 
     # ------------------------------------------------------------ writing
 
@@ -420,8 +420,8 @@ class ObjectStorage(Storage):
         return ObjectFile(self, path)
 
     def opened_by_key(self, key: str) -> ObjectFile:
-        """For the bridge, which knows keys."""
-        return ObjectFile(self, self._path(key))
+        """For the bridge, which knows keys, and whose threads do not know for which statement they read."""
+        return ObjectFile(_ForLast(self), self._path(key))
 
     def expect(self, paths: Sequence[str]) -> None:
         if len(paths) > 1:
@@ -512,6 +512,21 @@ class ObjectStorage(Storage):
                 self._conditionally("create", f"{store_lock.FOLDER}/conditions", b"", "create")
             self._asked = True
         return self.conditional
+
+
+class _ForLast:
+    """The ranges of a storage, asked for in the name of the statement that used it last."""
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        self._storage = storage
+
+    def tail(self, path: str) -> Tail:
+        with self._storage._calls.for_last():
+            return self._storage.tail(path)
+
+    def range(self, path: str, start: int, length: int) -> bytes:
+        with self._storage._calls.for_last():
+            return self._storage.range(path, start, length)
 
 
 class _Upload:

@@ -143,6 +143,8 @@ def _statements(shell: Shell, text: str, place: Place) -> None:
         real, after = time.perf_counter() - started, os.times()
         user, system = after.user - before.user, after.system - before.system
         shell.say(f"Run Time (s): real {real:.3f} user {user:.6f} sys {system:.6f}")
+        if (asked := shell.con.last_requests).total:
+            shell.say(f"Requests: {asked}")
 
 
 def _width(shell: Shell) -> int | None:

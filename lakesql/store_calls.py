@@ -13,13 +13,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lakesql.errors import LakeError, OverBudget
+from lakesql.errors import LakeError, OverBudget, TableError
 
 T = TypeVar("T")
 
@@ -56,6 +56,27 @@ class Retry:
         return longest * (0.5 + 0.5 * draw())
 
 
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a statement asked of object stores: requests by kind (get, head, list, put, delete, copy) and bytes."""
+
+    by_kind: Mapping[str, int] = field(default_factory=dict, hash=False)
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    @property
+    def total(self) -> int:
+        """The number of all requests."""
+        return sum(self.by_kind.values())
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.by_kind.items()))
+        return (
+            f"{self.total:,} requests{f' ({kinds})' if kinds else ''}, {self.bytes_read:,} bytes read, "
+            f"{self.bytes_written:,} bytes written"
+        )
+
+
 @dataclass(slots=True)
 class Meter:
     """What one statement has asked of object stores. With a `budget` it is told no before it goes over."""
@@ -64,6 +85,7 @@ class Meter:
     requests: Counter[str] = field(default_factory=Counter)
     bytes_read: int = 0
     bytes_written: int = 0
+    refused: OverBudget | None = None
     _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def take(self, kind: str, where: str) -> None:
@@ -71,8 +93,14 @@ class Meter:
         with self._guard:
             made = self.requests.total()
             if self.budget is not None and made >= self.budget and not _taking_back.get():
-                raise OverBudget(_over_text(kind, where, self.budget, self.requests))
+                self.refused = OverBudget(_over_text(kind, where, self.budget, self.requests))
+                raise self.refused
             self.requests[KIND.get(kind, kind)] += 1
+
+    def told(self) -> Requests:
+        """What has been counted until now."""
+        with self._guard:
+            return Requests(dict(self.requests), self.bytes_read, self.bytes_written)
 
     def committed(self) -> None:
         """From now on everything is allowed: a statement that has committed is not told that it failed."""
@@ -95,12 +123,25 @@ _before_again: ContextVar[Callable[[], None] | None] = ContextVar("lakesql_befor
 
 @contextmanager
 def metered(meter: Meter) -> Iterator[Meter]:
-    """Within, requests of this thread, and of threads that work for it on the same storages, are those of a statement."""
+    """Within, requests of this thread are those of a statement; for threads that work for it: `in_context`."""
     token = _meter.set(meter)
     try:
         yield meter
     finally:
         _meter.reset(token)
+
+
+def in_context(function: Callable[..., T]) -> Callable[..., T]:
+    """The function, to be called by another thread for the statement that this one runs."""
+    meter = _meter.get()
+    if meter is None:
+        return function
+
+    def run(*args: Any, **kwargs: Any) -> T:
+        with metered(meter):
+            return function(*args, **kwargs)
+
+    return run
 
 
 @contextmanager
@@ -121,6 +162,16 @@ def before_again(check: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _before_again.reset(token)
+
+
+def current() -> Meter | None:
+    """The meter of the statement that this thread runs."""
+    return _meter.get()
+
+
+def refusal(meter: Meter | None) -> OverBudget | None:
+    """The error that a statement got when it went over its budget: DuckDB, and libraries, tell it as one of theirs."""
+    return meter.refused if meter is not None else None
 
 
 def committed() -> None:
@@ -175,16 +226,23 @@ class Calls:
             there = found()
         return there[1] if there is not None and there[0] == mark else None
 
+    @contextmanager
+    def for_last(self) -> Iterator[None]:
+        """Within, requests are those of the statement that was here last: DuckDB's threads know none of their own."""
+        if self._last is None or _meter.get() is not None:
+            yield
+            return
+        with metered(self._last):
+            yield
+
     def read_bytes(self, number: int) -> None:
         """Count bytes that came."""
-        meter = _meter.get() or self._last
-        if meter is not None:
+        if (meter := _meter.get()) is not None:
             meter.bytes_read += number
 
     def wrote_bytes(self, number: int) -> None:
         """Count bytes that went."""
-        meter = _meter.get() or self._last
-        if meter is not None:
+        if (meter := _meter.get()) is not None:
             meter.bytes_written += number
 
     def _run(
@@ -214,13 +272,10 @@ class Calls:
                 check()
 
     def take(self, kind: str, path: str) -> None:
-        """Count, for the storage and for the statement: of a thread without one, that which was here last."""
+        """Count, for the storage and for the statement that this is done for."""
         meter = _meter.get()
         if meter is not None:
             self._last = meter
-        else:
-            meter = self._last
-        if meter is not None:
             meter.take(kind, f"{self._uri}/{path}" if path else self._uri)
         self._counted(KIND.get(kind, kind))
 
@@ -274,6 +329,14 @@ def is_unknown_to_store(error: Exception) -> bool:
     )
 
 
-def spent(before: Any, after: Any) -> dict[str, int]:
+def spent(before: Counter[str], after: Counter[str]) -> dict[str, int]:
     """The difference of two counts by kind, without zeros."""
     return {kind: after[kind] - before[kind] for kind in sorted(after) if after[kind] != before[kind]}
+
+
+def budget_of(settings: Mapping[str, str]) -> int | None:
+    """The budget that the settings of a session give a statement. TableError for what is no number."""
+    text = str(settings.get(BUDGET, "")).strip()
+    if text and not text.isdigit():
+        raise TableError(f"setting {BUDGET} = {text!r}: must be a whole number. Correct the value or RESET {BUDGET}.")
+    return int(text) if text else None

@@ -19,6 +19,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -225,7 +226,10 @@ class _Run:
                     alive -= 1
                     ended.notify_all()
 
-        threads = [threading.Thread(target=work, name=f"lakesql-ingest-{i}", daemon=True) for i in range(alive)]
+        threads = [
+            threading.Thread(target=copy_context().run, args=(work,), name=f"lakesql-ingest-{i}", daemon=True)
+            for i in range(alive)
+        ]
         try:
             for thread in threads:
                 thread.start()

@@ -11,8 +11,10 @@ from difflib import get_close_matches
 
 from lakesql.errors import SQLError
 from lakesql.services.maintenance import SETTINGS as OF_SERVICES
+from lakesql.store_calls import BUDGET
 from lakesql.store_settings import SETTINGS as OF_STORES
 from lakesql.write import names_of_settings as names
+from lakesql.write.locks import SETTINGS as OF_LOCKS
 from lakesql.write.settings import RETRIES
 from lakesql.write.settings import SETTINGS as OF_WRITES
 
@@ -28,6 +30,8 @@ KNOWN = frozenset(
         *OF_SERVICES,
         names.DUPLICATES,
         names.EVOLVE,
+        *OF_LOCKS,
+        BUDGET,
     )
     if k.startswith(("hoodie.", "lakesql."))
 )
@@ -35,6 +39,7 @@ OURS = (
     names.DUPLICATES,
     RETRIES,
     names.EVOLVE,
+    BUDGET,
     *OF_STORES,
     *(name for name in OF_SERVICES if name.startswith("lakesql.")),
 )

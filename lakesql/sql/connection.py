@@ -27,6 +27,7 @@ from duckdb import Error as DuckDBError
 
 from lakesql import store_settings
 from lakesql.errors import LakeError, SQLError, StaleReadWarning
+from lakesql.lock_object import LockObject, supplied
 from lakesql.sql import functions, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
@@ -50,6 +51,7 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
+from lakesql.store_calls import Meter, Requests, budget_of, current, metered, refusal
 from lakesql.table import outcomes
 from lakesql.table.clock import Clock, system_clock
 from lakesql.table.damaged import damage
@@ -77,10 +79,13 @@ def connect(
     read_only: bool = False,
     *,
     clock: Clock = system_clock,
+    lock: LockObject | None = None,
 ) -> "Connection":
     """A connection with the tables of the folder `warehouse` as views.
 
-    `database`: a DuckDB file, or memory; `config`: DuckDB's settings. With `read_only` neither the database file nor a
+    `database`: a DuckDB file, or memory; `config`: DuckDB's settings, and those of SET that begin with hoodie. or lakesql.
+    `lock`: called with (path of a table, seconds to wait), a context manager to hold while the table is changed, for
+    writers that lock it with a service and for stores without conditional puts. With `read_only` neither the database file nor a
     Hudi table can be changed. `clock` gives epoch milliseconds, from which instants are made.
     """
     options = dict(config or {})
@@ -96,7 +101,7 @@ def connect(
             if folder not in instance.homes:
                 instance.homes.append(folder)
             home = "" if functions.read_only(con, name) else f"{quote(name)}.main."
-            session = Session(con, instance, folder, read_only, name, in_memory, home, clock)
+            session = Session(con, instance, folder, read_only, name, in_memory, home, clock, lock=lock)
             for key, value in settings.items():
                 from lakesql.sql.settings import set_setting
 
@@ -138,6 +143,15 @@ class Connection:
         return max(self._session.last_reads, key=lambda r: r.lag_s, default=None)
 
     @property
+    def last_requests(self) -> Requests:
+        """What the last statement asked of object stores, by kind, and the bytes that came and went.
+
+        A result that is still being fetched goes on counting.
+        """
+        meter = self._session.last_requests
+        return meter.told() if meter is not None else Requests()
+
+    @property
     def warehouse(self) -> str:
         """The folder of tables created without LOCATION."""
         return self._session.warehouse
@@ -174,6 +188,8 @@ class Connection:
         try:
             with (
                 interrupts(),
+                supplied(self._session.lock),
+                metered(Meter()),
                 outcomes.chosen(self._session.settings.get(outcomes.DISK_CACHE)),
                 store_settings.chosen(self._session.instance.stores),
             ):
@@ -201,12 +217,24 @@ class Connection:
         script = rewrite(text, self._path_of, session.home)
         pieces = split(script)
         if len(pieces) != 1 and self._all_passed(script, pieces):
-            views.refresh(session, _named(pieces))
-            return self._passed(script, pieces, params, method)
+            with self._metered():
+                views.refresh(session, _named(pieces))
+                return self._passed(script, pieces, params, method)
         for piece in pieces[:-1]:
-            self._one(script, piece, None, "execute")
-            session.drain()
-        return self._one(script, pieces[-1], params, method, alone=len(pieces) == 1)
+            with self._metered():
+                self._one(script, piece, None, "execute")
+                session.drain()
+        with self._metered():
+            return self._one(script, pieces[-1], params, method, alone=len(pieces) == 1)
+
+    def _metered(self) -> AbstractContextManager[Meter]:
+        """Within, requests are those of one statement, and held to its budget."""
+        before = current()  # what it took to find out what the script is about
+        meter = self._session.last_requests = Meter(budget_of(self._session.settings))
+        if before is not None:
+            meter.requests += before.requests
+            before.requests.clear()
+        return metered(meter)
 
     def _path_of(self, name: Name) -> str | None:
         """The path of the Hudi table a name means; for a name not known the warehouse folder is looked at again."""
@@ -334,17 +362,17 @@ class Connection:
 
     def fetchone(self) -> Any:
         """The next row of the last `execute`, None at the end."""
-        with _damage_named():
+        with _damage_named(self._session.last_requests):
             return self.duckdb.fetchone()
 
     def fetchmany(self, size: int = 1) -> list[Any]:
         """The next rows of the last `execute`."""
-        with _damage_named():
+        with _damage_named(self._session.last_requests):
             return self.duckdb.fetchmany(size)
 
     def fetchall(self) -> list[Any]:
         """The remaining rows of the last `execute`."""
-        with _damage_named():
+        with _damage_named(self._session.last_requests):
             return self.duckdb.fetchall()
 
     @property
@@ -459,7 +487,8 @@ class Connection:
         with interrupts():
             self._session.drain()
             self._session.require_no_transaction("an ingestion")
-            return ingest.run_work(self._session, work, progress, metrics)
+            with supplied(self._session.lock), self._metered():
+                return ingest.run_work(self._session, work, progress, metrics)
 
     # ------------------------------------------------------------ tables and life cycle
 
@@ -471,7 +500,7 @@ class Connection:
         if path is None and views.refresh(self._session, {name.lower()}):
             path = self._session.instance.path_of(name)
         path = path or name
-        return Table(self._session.instance.storage(path), self._config)
+        return Table(self._session.instance.storage(path), self._config, self._session.lock)
 
     def cursor(self) -> "Connection":
         """Another connection to the same database, for another thread; settings are copied."""
@@ -485,6 +514,7 @@ class Connection:
             instance=instance_of(con),
             settings=dict(old.settings),
             last_result=None,
+            last_requests=None,
             last_reads=(),
             rereadable=set(),
             owner=Owner(),
@@ -547,12 +577,13 @@ def _named(pieces: Sequence[Piece]) -> set[str]:
 
 
 @contextmanager
-def _damage_named() -> Iterator[None]:
-    """Within, DuckDB's error about a base file that cannot be read is ours."""
+def _damage_named(meter: Meter | None) -> Iterator[None]:
+    """Within, DuckDB's error about a base file that cannot be read, or a request too many, is ours."""
     try:
-        yield
+        with metered(meter or Meter()):
+            yield
     except DuckDBError as error:
-        if found := damage(error, ()):
+        if found := refusal(meter) or damage(error, ()):
             raise found from error
         raise
 

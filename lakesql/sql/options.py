@@ -12,6 +12,7 @@ from lakesql.services.maintenance import SETTINGS as OF_SERVICES
 from lakesql.services.spelling import require_spelt
 from lakesql.sql.nodes import CreateTable
 from lakesql.sql.session import TABLE_PREFIXES
+from lakesql.store_calls import budget_of
 from lakesql.store_settings import SETTINGS as OF_STORES
 from lakesql.write.names_of_settings import ABSENT, CHOICES, SYNONYMS
 from lakesql.write.settings import parse_settings
@@ -24,6 +25,7 @@ def check_value(key: str, value: str) -> None:
     if choices and value.lower() not in choices:
         raise SQLError(f"setting {key} = {value!r}: use one of {', '.join(choices)}.")
     parse_settings({key: value})
+    budget_of({key: value})
     if parse := OF_STORES.get(key):
         try:
             parse(value)

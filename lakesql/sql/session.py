@@ -16,7 +16,9 @@ from lakesql.table.clock import Clock, system_clock
 
 if TYPE_CHECKING:
     from lakesql.ingest.progress import Progress
+    from lakesql.lock_object import LockObject
     from lakesql.services.freshness import LastRead
+    from lakesql.store_calls import Meter
     from lakesql.write import WriteResult
 
 _SCHEMAS = {"main", "default", "spark_catalog"}
@@ -62,6 +64,9 @@ class Session:
     """Names registered on the connection, in lower case, whose rows can be read more than once."""
     last_result: "WriteResult | None" = None
     last_reads: "tuple[LastRead, ...]" = ()
+    lock: "LockObject | None" = None
+    """What the person passed to lock tables with."""
+    last_requests: "Meter | None" = None
     owner: Owner = field(default_factory=Owner)
     progress: "Callable[[], AbstractContextManager[Progress | None]]" = nullcontext
     """What a person sees while a statement runs an ingestion; nothing, unless a terminal says otherwise."""

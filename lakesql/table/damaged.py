@@ -16,6 +16,7 @@ from lakesql import errors
 from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
 from lakesql.storage_base import addresses
+from lakesql.store_calls import current, refusal
 from lakesql.table.state import TableState
 
 _PATH = re.compile(r"""(["'])((?:/|\w+://).+?\.parquet)\1""")
@@ -39,13 +40,18 @@ def damage_named(state: TableState) -> Iterator[None]:
         raise found from error
 
 
-def damage(error: Exception, states: Iterable[TableState]) -> FormatError | TableError | None:
-    """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else."""
+def damage(error: Exception, states: Iterable[TableState]) -> LakeError | None:
+    """The error to raise in place of DuckDB's when a base file cannot be read; None when it is about something else.
+
+    That a statement may make no more requests says that nothing is wrong with the file.
+    """
+    if over := refusal(current()):
+        return over
     told = addresses(str(error))
     if ours := _OF_A_STORE.match(told):
         kind = getattr(errors, ours[1].rpartition(".")[2], None)
         if isinstance(kind, type) and issubclass(kind, LakeError):
-            return kind(ours[2]) if issubclass(kind, TableError) else TableError(ours[2])
+            return kind(ours[2])
         told = ours[2]
     text = told.splitlines()[0] if told else ""
     named = _PATH.search(told)

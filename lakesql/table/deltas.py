@@ -40,6 +40,7 @@ import pyarrow.parquet as pq
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
 from lakesql.storage import LocalStorage
+from lakesql.store_calls import in_context
 from lakesql.table import lists, merge, mergers, outcomes
 from lakesql.table.known_settings import known_settings
 from lakesql.table.logfold import LOG, SLOT, View, fold_log, key_sql
@@ -305,7 +306,7 @@ def _decoded(view: View, slices: Sequence[FileSlice]) -> list[list[LogPart]]:
     if isinstance(view.state.storage, LocalStorage) and log_bytes < len(slices) * LONG_LOG_BYTES:
         return [read(one) for one in slices]
     with ThreadPoolExecutor(min(len(slices), FETCHERS if view.state.storage.remote else DECODERS)) as pool:
-        return list(pool.map(read, slices))
+        return list(pool.map(in_context(read), slices))
 
 
 def _names(view: View, slices: Sequence[FileSlice], identities: Sequence[tuple[Any, ...]]) -> list[str]:

@@ -17,9 +17,11 @@ import functools
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -29,6 +31,8 @@ from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.format.timeline import WRITE_ACTIONS
 from lakesql.storage_base import TABLE_LOCK as LOCK
+from lakesql.storage_base import Storage
+from lakesql.store_calls import spent
 from lakesql.table import deltas, read
 from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.damaged import damage_named
@@ -191,7 +195,7 @@ def _write_once(
     rows: pa.Table | None,
 ) -> WriteResult:
     """One attempt of `write`."""
-    started, requests = time.perf_counter(), state.storage.requests.total()
+    started, before = time.perf_counter(), Traffic.of(state.storage)
     verb, config = verb_of(operation), parse_settings({**of_table(state), **settings})
     require_writable(state)
     index = index_of(state, config)
@@ -234,9 +238,33 @@ def _write_once(
         result,
         operation=operation,
         duration_s=time.perf_counter() - started,
-        requests=state.storage.requests.total() - requests,
+        **before.until_now(),
         notes=tuple(notes),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a storage has counted at some time."""
+
+    storage: Storage
+    requests: Counter[str]
+    received: int
+    sent: int
+
+    @staticmethod
+    def of(storage: Storage) -> "Traffic":
+        return Traffic(storage, Counter(storage.requests), storage.bytes_read, storage.bytes_written)
+
+    def until_now(self) -> dict[str, Any]:
+        """The fields of a WriteResult that say what went on since."""
+        by_kind = spent(self.requests, self.storage.requests)
+        return {
+            "requests": sum(by_kind.values()),
+            "requests_by_kind": by_kind,
+            "bytes_received": self.storage.bytes_read - self.received,
+            "bytes_sent": self.storage.bytes_written - self.sent,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What a write did, in one value that prints on one line."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lakesql import markup
 
@@ -26,6 +27,11 @@ class WriteResult:
     duration_s: float = 0.0
     requests: int = 0
     """Calls to the table's storage."""
+    requests_by_kind: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The same by kind: get, head, list, put, delete, copy on object stores; read, list, stamp, put, delete on a disk."""
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    """What went over the network, on object stores."""
     completed: str | None = None
     """Completion time, in which incremental reads count (version 6: the instant)."""
     notes: tuple[str, ...] = ()

@@ -12,6 +12,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
+from lakesql.store_calls import in_context
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -45,7 +47,7 @@ class Workers:
             raise interrupt
 
     def submit(self, run: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> Future[_R]:
-        return self._pool.submit(self._job, partial(run, *args, **kwargs))
+        return self._pool.submit(self._job, partial(in_context(run), *args, **kwargs))
 
     def _job(self, run: Callable[[], _R]) -> _R:
         with self._lock:
