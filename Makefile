@@ -30,7 +30,7 @@ PYTEST := $(BIN)/python -m pytest
 LAKESQL_SPARK ?=
 # Where the tests of `make test-s3` keep their tables: moto, or versitygw after `make versitygw`.
 STORE ?= moto
-FAST := not spark and not kafka and not slow and not bench
+FAST := not spark and not kafka and not slow and not bench and not store
 
 .PHONY: help venv spark kafka demo test test-fast test-interop test-golden test-crash test-docs test-s3 versitygw check format bench bench-small bench-check ducklake quack test-quack regold wheel-check clean
 
@@ -86,7 +86,7 @@ docs: $(VENV)/.docs ## build the documents as a site into site/; a broken link e
 
 ifeq ($(LAKESQL_SPARK),required)
 test: $(VENV)/.test spark kafka quack ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark, Kafka, Quack
-	LAKESQL_QUACK=required $(PYTEST) -q -n auto -m "not spark and not kafka and not bench"
+	LAKESQL_QUACK=required $(PYTEST) -q -n auto -m "not spark and not kafka and not bench and not store"
 	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) -n 2 --dist loadgroup -m "spark or kafka" tests/interop tests/crash
 else
 test: $(VENV)/.test
@@ -100,7 +100,7 @@ test-interop: $(VENV)/.test spark kafka ## Apache Hudi on Spark and hudi-rs as r
 	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) tests/interop
 
 test-golden test-crash test-docs: test-%: $(VENV)/.test ## one folder of tests, slow ones included
-	$(PYTEST) -q -n auto -m "not spark" tests/$*
+	$(PYTEST) -q -n auto -m "not spark and not store" tests/$*
 
 test-s3: $(VENV)/.test ## the golden, property and crash tests on an S3 server, faults at its requests; STORE=versitygw for a real one
 	LAKESQL_TEST_STORE=$(STORE) $(PYTEST) -q -n auto -m "not spark and not kafka and not bench" tests/golden tests/property tests/crash tests/s3

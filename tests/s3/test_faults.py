@@ -71,7 +71,7 @@ VERBS = [
 ]
 ALWAYS = {("upsert-mor", "lost"), ("merge-cow", "503"), ("upsert-mor", "gone"), ("delete-mor", "torn")}
 CASES = [
-    pytest.param(verb, how, id=f"{verb}-{how}", marks=[] if (str(verb), how) in ALWAYS else [pytest.mark.slow])
+    pytest.param(verb, how, id=f"{verb}-{how}", marks=[] if (str(verb), how) in ALWAYS else [pytest.mark.store])
     for verb in VERBS
     for how in (*HOW, "gone")
 ]
