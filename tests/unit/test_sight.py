@@ -73,9 +73,9 @@ def test_properties_that_somebody_replaced_are_read_again(path: str) -> None:
     table = create(path, Kind("mor", 9))
     storage = table.state.storage
     look(storage)
-    changed = {**table.state.config.properties, "hoodie.table.name": "another"}
+    changed = {**table.state.config.properties, "hoodie.compaction.x": "1"}
     open_storage(path).put(PROPERTIES, format_properties(changed, "x").encode("latin-1"))
-    assert look(storage).name == "another"
+    assert look(storage).config.properties["hoodie.compaction.x"] == "1"
 
 
 def test_a_write_prepared_on_a_table_that_changed_is_a_conflict_and_works_when_run_again(path: str) -> None:
