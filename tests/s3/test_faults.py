@@ -69,7 +69,7 @@ VERBS = [
     Verb("cluster", lambda t: t.cluster(["v"]), BEFORE, "cow"),
     Verb("clean", lambda t: t.clean(**{"hoodie.clean.commits.retained": "1"}), BEFORE, "cow"),
 ]
-ALWAYS = {("upsert-mor", "lost"), ("merge-cow", "503"), ("upsert-mor", "gone"), ("delete-mor", "torn")}
+ALWAYS = {("upsert-mor", "lost"), ("merge-cow", "503"), ("upsert-mor", "gone")}
 CASES = [
     pytest.param(verb, how, id=f"{verb}-{how}", marks=[] if (str(verb), how) in ALWAYS else [pytest.mark.store])
     for verb in VERBS
