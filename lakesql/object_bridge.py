@@ -23,7 +23,7 @@ Opener = Callable[[str], ObjectFile]
 _openers: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 _newest: "deque[Any]" = deque(maxlen=16)
 """A result that is read on outlives the connection's memory of its table."""
-_guard = threading.Lock()
+_guard = threading.RLock()
 
 
 def known_as(number: int, storage: Any) -> None:
@@ -88,6 +88,8 @@ class Bridge(AbstractFileSystem):  # type: ignore[misc]
 
 def attach(con: duckdb.DuckDBPyConnection) -> None:
     """Give the database of a connection the file system, unless it has it."""
+    if con.filesystem_is_registered(SCHEME):
+        return
     with _guard:
         if not con.filesystem_is_registered(SCHEME):
             con.register_filesystem(Bridge())
