@@ -32,9 +32,12 @@ GROUPS, PARTITIONS = 1_000, 50
 SLACK = 1.5
 FOLLOWING = 3
 
-_LOOK = ("hoodie.properties", "timeline", "commits and files")
-_BEGIN = ("heartbeat and requested", "inflight and marker")
-_END = ("timeline again", "completed", "lock given back")
+_LOOK = ("table", "rest of the table, of more than 1,000 files", "commits")
+_WRITE = (
+    *("lock", "table", "keys in the newest log", "heartbeat", "requested", "inflight", "marker", "log file"),
+    *("timeline again", "completed", "traces removed", "lock given back"),
+)
+_FIRST = ("table", "commits", "whose lock it is", "keys in the base file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,9 @@ class Goal:
 
 GOALS = (
     Goal("plan", "first", PARTITIONS, _LOOK),
-    Goal("plan", "following", 12, _LOOK),
-    Goal("append", "first", 14, ("lock", *_LOOK, *_BEGIN, "log file", *_END)),
-    Goal("append", "following", 12, ("lock", *_LOOK, *_BEGIN, "log file", *_END)),
+    Goal("plan", "following", 12, _LOOK[:2]),
+    Goal("append", "first", 18, (*_FIRST, *_WRITE)),
+    Goal("append", "following", 12, _WRITE),
 )
 
 
@@ -59,20 +62,18 @@ GOALS = (
 
 
 def plan(path: str) -> Iterator[None]:
-    """A snapshot of the whole table, bound and not read."""
+    """A snapshot of the whole table, bound and not read. Another table was read before: nothing is left to import."""
     con = lakesql.connect()
-    con.sql("SELECT 1").fetchall()
+    con.sql(f"SELECT * FROM hudi_scan('{path.rpartition('/')[0]}/small')").fetchall()
     while True:
         yield
         con.sql(f"SELECT * FROM hudi_scan('{path}')")
 
 
 def append(path: str) -> Iterator[None]:
-    """New rows for one log file of a Merge-on-Read table."""
-    import duckdb
-
-    duckdb.sql("SELECT 1").fetchall()
+    """One row for one log file of a Merge-on-Read table; `first` opens the table too. Another one was written before."""
     table, turn = None, 0
+    _small(f"{path.rpartition('/')[0]}/before-{os.getpid()}")
     while True:
         turn += 1
         rows = pa.Table.from_pylist(
@@ -144,24 +145,24 @@ def prepare(proxy: Proxy, data: Path) -> dict[str, Callable[[int], str]]:
     url = f"http://127.0.0.1:{proxy.upstream}"
     wide = wide_table.prepare(data, GROUPS, PARTITIONS)
     servers.upload(wide, url, "wide")
-    small = data / "appended"
-    if not small.exists():
-        table = lakesql.create_table(
-            str(small),
-            wide_table.SCHEMA,
-            type="mor",
-            primary_key=["id"],
-            ordering_fields=["ts"],
-            partitioned_by=["day"],
-        )
-        rows = [{"id": key, "amount": 0.0, "ts": 1, "day": "x"} for key in "abc"]
-        table.upsert(pa.Table.from_pylist(rows, wide_table.SCHEMA))
+    os.environ.update(servers.environment(url))
+    _small(f"s3://{servers.BUCKET}/small")
 
     def fresh(turn: int) -> str:
-        servers.upload(small, url, f"appended-{turn}")
+        servers.copy(url, "small", f"appended-{turn}")
         return f"s3://{servers.BUCKET}/appended-{turn}"
 
     return {"plan": lambda _: f"s3://{servers.BUCKET}/wide", "append": fresh}
+
+
+def _small(path: str) -> None:
+    """A Merge-on-Read table with three rows and one update."""
+    table = lakesql.create_table(
+        path, wide_table.SCHEMA, type="mor", primary_key=["id"], ordering_fields=["ts"], partitioned_by=["day"]
+    )
+    rows = [{"id": key, "amount": 0.0, "ts": 1, "day": "x"} for key in "abc"]
+    table.upsert(pa.Table.from_pylist(rows, wide_table.SCHEMA))
+    table.upsert(pa.Table.from_pylist(rows[:1], wide_table.SCHEMA))
 
 
 @dataclass(frozen=True, slots=True)

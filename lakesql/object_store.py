@@ -151,6 +151,7 @@ class ObjectStorage(Storage):
         self._place, self._bucket = place, bucket
         self._number = next(_numbers)
         self._known: dict[str, FileInfo] = {}
+        self._written: tuple[str, str | None] = ("", None)
         self._flights: dict[str, Future[Tail]] = {}
         self._ahead = Ahead(self._fetched_tail, lambda fetch, path: _pool().submit(in_context(fetch), path))
         self._guard = threading.Lock()
@@ -334,10 +335,13 @@ class ObjectStorage(Storage):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         if self.conditional:
             try:
-                return self._conditionally("create", path, data, "create") is not None
+                tag = self._conditionally("create", path, data, "create")
             except Unsupported:
                 if (self.lock_object or current()) is None:
                     raise
+            else:
+                self._written = path, tag
+                return tag is not None
         # Under the lock of the person nobody else writes here.
         if self.stat(path) is not None:
             return False
@@ -353,6 +357,10 @@ class ObjectStorage(Storage):
         self.put(path, data)
         found = self.tagged(path)
         return found and found[1]
+
+    def tag_of_written(self, path: str) -> str | None:
+        last, tag = self._written
+        return tag or None if last == path else None
 
     def _wrote(self, path: str, data: bytes) -> None:
         self._wrote_bytes(len(data))

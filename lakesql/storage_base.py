@@ -130,6 +130,11 @@ class Storage(ABC):
     def put_if_match(self, path: str, data: bytes, tag: str) -> str | None:
         """Replace a file whose content still has this tag; the new tag, or None (and nothing changed) when it has not."""
 
+    def tag_of_written(self, path: str) -> str | None:
+        """The tag that the answer to our put gave for a file; None where answers have none."""
+        del path
+        return None
+
     @abstractmethod
     def data_path(self, path: str) -> str:
         """What DuckDB opens to read this file, after `attach`."""

@@ -145,7 +145,10 @@ class TableState:
 
     def extra_as_of(self, as_of: str | None, key: str) -> str | None:
         """The value of `key` in the newest completed write commit that carries it."""
-        for instant in sorted(self.timeline.completed_writes(), key=lambda i: i.requested, reverse=True):
+        writes = sorted(self.timeline.completed_writes(), key=lambda i: i.requested, reverse=True)
+        for number, instant in enumerate(writes):
+            if number == (0 if self.files else 1):  # a plan needs all of them, a question about the schema mostly one
+                self.fetched(writes[number:])
             if (as_of is None or instant.requested <= as_of) and (text := self.commit(instant).extra.get(key)):
                 return text
         if as_of is None or self.timeline.start is None or as_of >= self.timeline.start:
@@ -538,6 +541,12 @@ def data_files(infos: Iterable[FileInfo], known: Mapping[str, DataFile] | None =
 def _key(state: TableState, file_name: str) -> tuple[str, str, int, int | str]:
     info = state.instant_files[file_name]
     return state.storage.uri, file_name, info.size_bytes, info.etag or info.modified_ms
+
+
+def keep_commit(state: TableState, file_name: str, body: bytes) -> None:
+    """Remember what a file of the timeline holds that was just written; the state knows it with its tag."""
+    with _cache_lock:
+        _cache[_key(state, file_name)] = decode_commit(body, f"{state.path}/{state.timeline_folder}/{file_name}")
 
 
 def _tried(function: Callable[[Instant], object], instant: Instant) -> None:
