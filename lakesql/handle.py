@@ -29,7 +29,7 @@ from lakesql.table.clock import system_clock
 from lakesql.table.damaged import damage_named
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
-from lakesql.table.listing import look
+from lakesql.table.listing import known_state, look
 from lakesql.table.names import quote
 from lakesql.table.read import ReadPlan, plan_incremental, to_sql
 from lakesql.table.read import plan as plan_read
@@ -265,7 +265,7 @@ class Table:
 
         require_all_known(settings)
         cur = self._con.cursor()
-        now = self.state
+        now = known_state(self._storage) or self.state  # the write looks again, under the table's lock
         with registered(cur, data) as name:
             if operation != "delete":
                 _require_every_column(now, cur.sql(f"SELECT * FROM {name}").columns, settings)
@@ -412,7 +412,7 @@ class Table:
         from lakesql.services.spelling import require_all_known
 
         require_all_known(settings)
-        return {**self.state.config.properties, **settings}
+        return {**(known_state(self._storage) or self.state).config.properties, **settings}
 
     def timeline(self, archived: bool = False) -> pa.Table:
         """One row per instant, as `hudi_timeline`."""

@@ -1,12 +1,13 @@
 """DuckDB's way to objects: a file system in Python, once per database, under a scheme of its own.
 
-`lakesql://<number of the storage>/<bucket>/<key>` is what `ObjectStorage.data_path` gives; the scheme is nobody else's, so
+`lakesql://<number of the storage>-s3/<bucket>/<key>` is what `ObjectStorage.data_path` gives; the scheme is nobody else's, so
 httpfs, and whatever a person has registered, keep theirs. Names are taken as they are: no pattern, no look whether the
 file is there, since plans name files that were listed.
 """
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -15,18 +16,26 @@ import duckdb
 from fsspec import AbstractFileSystem
 
 from lakesql.object_file import ObjectFile
-
-SCHEME = "lakesql"
+from lakesql.storage_base import SCHEME, addresses
 
 Opener = Callable[[str], ObjectFile]
 
 _openers: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
-_guard = threading.Lock()
+_newest: "deque[Any]" = deque(maxlen=16)
+"""A result that is read on outlives the connection's memory of its table."""
+_guard = threading.RLock()
 
 
 def known_as(number: int, storage: Any) -> None:
-    """Let paths with this number be those of a storage, as long as it lives."""
-    _openers[number] = storage
+    """Let paths with this number be those of a storage, as long as it lives, and for a while after."""
+    if number not in _openers:
+        _openers[number] = storage
+        _newest.append(storage)
+
+
+def path_of(number: int, scheme: str, place: str) -> str:
+    """What DuckDB calls an object."""
+    return f"{SCHEME}://{number}-{scheme}/{place}"
 
 
 class Bridge(AbstractFileSystem):  # type: ignore[misc]
@@ -66,16 +75,21 @@ class Bridge(AbstractFileSystem):  # type: ignore[misc]
         return name if name.startswith(f"{SCHEME}://") else f"{SCHEME}://{name}"
 
     def _file(self, path: str) -> ObjectFile:
-        number, _, inner = path.removeprefix(f"{SCHEME}://").partition("/")
+        head, _, inner = path.removeprefix(f"{SCHEME}://").partition("/")
+        number = head.partition("-")[0]
         storage = _openers.get(int(number)) if number.isdigit() else None
         if storage is None:
-            raise FileNotFoundError(f"No such file: {path}, its table is not open any more. Run the statement again.")
+            raise FileNotFoundError(
+                f"No such file: {addresses(path)}, its table is not open any more. Run the statement again."
+            )
         found: ObjectFile = storage.opened_by_key(inner.partition("/")[2])
         return found
 
 
 def attach(con: duckdb.DuckDBPyConnection) -> None:
     """Give the database of a connection the file system, unless it has it."""
+    if con.filesystem_is_registered(SCHEME):
+        return
     with _guard:
         if not con.filesystem_is_registered(SCHEME):
             con.register_filesystem(Bridge())

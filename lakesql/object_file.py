@@ -9,7 +9,8 @@ A sink holds back what is written until it has a part; a file that never has one
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ WHOLE_BYTES = 1 << 20
 AHEAD_MIN, AHEAD_MAX = 256 << 10, 8 << 20
 PART_BYTES = 8 << 20
 TAILS_BYTES = 128 << 20
+PLACES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,56 @@ class Tails:
             while self._bytes > self._limit:
                 _, gone = self._kept.popitem(last=False)
                 self._bytes -= len(gone.data)
+
+
+class Ahead:
+    """Fetches what will be read next while something is read: more and more as long as files are read in their order.
+
+    A reader that picks a few files out of many makes no request for the others but the first ones.
+    """
+
+    FIRST, MOST = 1, 32
+
+    def __init__(self, fetch: Callable[[str], object], submit: Callable[..., object]) -> None:
+        self._fetch, self._submit = fetch, submit
+        self._places: dict[str, tuple[_Order, int]] = {}
+        self._guard = threading.Lock()
+
+    def expect(self, paths: Sequence[str]) -> None:
+        """These files may be read, in this order."""
+        order = _Order(tuple(paths))
+        with self._guard:
+            if len(self._places) > PLACES_MAX:
+                self._places.clear()
+            self._places.update((path, (order, number)) for number, path in enumerate(order.paths))
+
+    def touched(self, path: str) -> None:
+        """A file is read now."""
+        with self._guard:
+            found = self._places.get(path)
+            if found is None:
+                return
+            order, number = found
+            in_order = order.last < number <= order.last + order.ahead
+            order.ahead = min(order.ahead * 2, self.MOST) if in_order else self.FIRST
+            order.last = number
+            begin = max(number + 1, order.asked)
+            wanted = order.paths[begin : number + 1 + order.ahead]
+            order.asked = max(order.asked, begin + len(wanted))
+        for one in wanted:
+            self._submit(self._quietly, one)
+
+    def _quietly(self, path: str) -> None:
+        with suppress(Exception):  # who needs the file gets the error
+            self._fetch(path)
+
+
+@dataclass(slots=True)
+class _Order:
+    paths: tuple[str, ...]
+    last: int = -1
+    ahead: int = Ahead.FIRST
+    asked: int = 0
 
 
 class Ranges(Protocol):

@@ -10,11 +10,10 @@ Not here: what a request does when it fails (`store_calls`), the lock (`store_lo
 import functools
 import itertools
 import os
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakesql import store_lock
 from lakesql.errors import TableError, Unsupported
 from lakesql.lock_object import current, entered
-from lakesql.object_file import TAIL_BYTES, WHOLE_BYTES, ObjectFile, ObjectSink, Tail, Tails
+from lakesql.object_file import PART_BYTES, TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
 from lakesql.storage_base import TABLE_LOCK, FileInfo, Sink, Storage, checked, hidden_from_listings
 from lakesql.store_calls import MARK, Calls, in_context, is_unknown_to_store
 from lakesql.store_settings import Access, access
@@ -40,6 +39,8 @@ except ImportError as _error:
         "Object stores (s3://, gs://, az://) need the extra 'cloud', which is not installed. "
         "Install it: pip install 'lakesql[cloud]'."
     ) from _error
+
+from lakesql.store_errors import BehindTheEndError, first_line, is_refusal, told
 
 T = TypeVar("T")
 
@@ -135,7 +136,7 @@ def _client(place: Place, found: Access, retry: Any = None) -> Any:
     try:
         return kinds[place.scheme](place.bucket, retry_config=retry, **given)
     except (exceptions.BaseError, ValueError) as error:
-        raise TableError(f"{place.root}: no client can be made for it: {_first_line(error)}") from None
+        raise TableError(f"{place.root}: no client can be made for it: {first_line(error)}") from None
 
 
 class ObjectStorage(Storage):
@@ -150,6 +151,9 @@ class ObjectStorage(Storage):
         self._place, self._bucket = place, bucket
         self._number = next(_numbers)
         self._known: dict[str, FileInfo] = {}
+        self._written: tuple[str, str | None] = ("", None)
+        self._flights: dict[str, Future[Tail]] = {}
+        self._ahead = Ahead(self._fetched_tail, lambda fetch, path: _pool().submit(in_context(fetch), path))
         self._guard = threading.Lock()
         self._asked = False
         self._calls = Calls(self.uri, lambda kind: self._count(kind, 1))
@@ -161,7 +165,7 @@ class ObjectStorage(Storage):
 
     def _call(self, kind: str, path: str, function: Callable[[], T]) -> T:
         """Every request: `kind` is get, head, list, create, match, put, part, delete or copy."""
-        with _told(f"{self.uri}/{path}" if path else self.uri, kind):
+        with told(f"{self.uri}/{path}" if path else self.uri, kind):
             return self._calls.run(kind, path, function)
 
     def _conditionally(self, kind: str, path: str, data: bytes, mode: Any) -> str | None:
@@ -177,9 +181,9 @@ class ObjectStorage(Storage):
                 return there.attributes.get(MARK), str(there.meta["e_tag"])
             return None
 
-        with _told(f"{self.uri}/{path}", kind):
+        with told(f"{self.uri}/{path}", kind):
             try:
-                made = self._calls.conditionally(kind, path, put, _is_refusal, found)
+                made = self._calls.conditionally(kind, path, put, is_refusal, found)
             except FileNotFoundError as error:
                 if kind == "match":
                     return None  # the object is gone
@@ -236,7 +240,7 @@ class ObjectStorage(Storage):
 
         try:
             data = self._call("get", path, get)
-        except _BehindTheEndError:
+        except BehindTheEndError:
             return b""
         self._read_bytes(len(data))
         return data
@@ -310,8 +314,7 @@ class ObjectStorage(Storage):
         return sorted(infos, key=lambda info: info.path), len(found) == PAGE
 
     def _info(self, meta: Any) -> FileInfo:
-        modified = int(meta["last_modified"].timestamp() * 1000)
-        return FileInfo(self._path(meta["path"]), meta["size"], modified, etag=meta["e_tag"])
+        return FileInfo(self._path(meta["path"]), meta["size"], _milliseconds(meta), etag=meta["e_tag"])
 
     def _note(self, files: Sequence[FileInfo]) -> None:
         with self._guard:
@@ -332,10 +335,13 @@ class ObjectStorage(Storage):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         if self.conditional:
             try:
-                return self._conditionally("create", path, data, "create") is not None
+                tag = self._conditionally("create", path, data, "create")
             except Unsupported:
                 if (self.lock_object or current()) is None:
                     raise
+            else:
+                self._written = path, tag
+                return tag is not None
         # Under the lock of the person nobody else writes here.
         if self.stat(path) is not None:
             return False
@@ -351,6 +357,10 @@ class ObjectStorage(Storage):
         self.put(path, data)
         found = self.tagged(path)
         return found and found[1]
+
+    def tag_of_written(self, path: str) -> str | None:
+        last, tag = self._written
+        return tag or None if last == path else None
 
     def _wrote(self, path: str, data: bytes) -> None:
         self._wrote_bytes(len(data))
@@ -368,12 +378,20 @@ class ObjectStorage(Storage):
         with self._guard:
             self._known.pop(path, None)
 
-    def delete_tree(self, folder: str) -> None:
-        keys = [self._key(info.path) for info in self._everything(folder)]
+    def delete_all(self, paths: Sequence[str]) -> None:
+        self._remove([self._key(path) for path in paths], paths[0] if paths else "")
+        with self._guard:
+            for path in paths:
+                self._known.pop(path, None)
+
+    def _remove(self, keys: Sequence[str], where: str) -> None:
         for at in range(0, len(keys), PAGE):
-            page = keys[at : at + PAGE]
+            page = list(keys[at : at + PAGE])
             with suppress(FileNotFoundError):
-                self._call("delete", folder, partial(obstore.delete, self._bucket.client, page))
+                self._call("delete", where, partial(obstore.delete, self._bucket.client, page))
+
+    def delete_tree(self, folder: str) -> None:
+        self._remove([self._key(info.path) for info in self._everything(folder)], folder)
         with self._guard:
             self._known = {p: f for p, f in self._known.items() if not p.startswith(f"{folder}/" if folder else "")}
 
@@ -398,7 +416,7 @@ class ObjectStorage(Storage):
         from lakesql import object_bridge
 
         object_bridge.known_as(self._number, self)
-        return f"{object_bridge.SCHEME}://{self._number}/{self._place.bucket}/{self._key(path)}"
+        return object_bridge.path_of(self._number, self._place.scheme, f"{self._place.bucket}/{self._key(path)}")
 
     def attach(self, con: "duckdb.DuckDBPyConnection") -> None:
         from lakesql import object_bridge
@@ -413,13 +431,45 @@ class ObjectStorage(Storage):
         """For the bridge, which knows keys, and whose threads do not know for which statement they read."""
         return ObjectFile(_ForLast(self), self._path(key))
 
+    def expect(self, paths: Sequence[str]) -> None:
+        if len(paths) > 1:
+            self._ahead.expect(paths)
+
     def tail(self, path: str) -> Tail:
         """The last bytes of a file, from what is kept when the object is the one that was listed."""
+        kept = self._kept_tail(path)
+        self._ahead.touched(path)
+        return kept or self._fetched_tail(path)
+
+    def _kept_tail(self, path: str) -> Tail | None:
+        known = self._known.get(path)
+        if known is None or known.etag is None:
+            return None
+        return _tails.find(self._bucket.name, self._key(path), known.etag)
+
+    def _fetched_tail(self, path: str) -> Tail:
+        """As `tail`; who comes while somebody fetches it waits for that one's answer."""
+        with self._guard:
+            flight = self._flights.get(path)
+            mine = flight is None
+            if flight is None:
+                flight = self._flights[path] = Future()
+        if not mine:
+            return flight.result()
+        try:
+            found = self._kept_tail(path) or self._ask_for_tail(path)
+        except BaseException as error:
+            flight.set_exception(error)
+            raise
+        else:
+            flight.set_result(found)
+            return found
+        finally:
+            with self._guard:
+                self._flights.pop(path, None)
+
+    def _ask_for_tail(self, path: str) -> Tail:
         key, known = self._key(path), self._known.get(path)
-        if known is not None and known.etag is not None:
-            kept = _tails.find(self._bucket.name, key, known.etag)
-            if kept is not None:
-                return kept
         size = known.size_bytes if known is not None else None
         wanted = size if size is not None and size <= WHOLE_BYTES else TAIL_BYTES
 
@@ -427,14 +477,9 @@ class ObjectStorage(Storage):
             # A range of an empty object is an error, and so is an empty range.
             options: Any = {} if not wanted else {"options": {"range": {"suffix": wanted}}}
             found = obstore.get(self._bucket.client, key, **options)
-            meta = found.meta
-            modified = int(meta["last_modified"].timestamp() * 1000)
-            return Tail(meta["size"], modified, meta["e_tag"], bytes(found.bytes()))
+            return Tail(found.meta["size"], _milliseconds(found.meta), found.meta["e_tag"], bytes(found.bytes()))
 
-        try:
-            made = self._call("get", path, get)
-        except FileNotFoundError:
-            raise FileNotFoundError(f"No such file: {self.uri}/{path}") from None
+        made = self._call("get", path, get)
         self._read_bytes(len(made.data))
         _tails.keep(self._bucket.name, key, made)
         self._note([FileInfo(path, made.size, made.modified_ms, etag=made.etag)])
@@ -501,7 +546,9 @@ class _Upload:
         self._writer = storage._call(
             "part",
             path,
-            lambda: obstore.open_writer(bucket.parts, storage._key(path), buffer_size=1, max_concurrency=PART_REQUESTS),
+            lambda: obstore.open_writer(
+                bucket.parts, storage._key(path), buffer_size=PART_BYTES, max_concurrency=PART_REQUESTS
+            ),
         )
 
     def part(self, data: bytes) -> None:
@@ -526,57 +573,8 @@ def _pool() -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-class _BehindTheEndError(Exception):
-    """A range was asked for that begins where the object has ended."""
-
-
-def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, exceptions.PreconditionError | exceptions.AlreadyExistsError)
-
-
-_DOING = {"get": "read", "head": "read", "list": "listed", "delete": "removed"}
-
-
-@contextmanager
-def _told(where: str, kind: str) -> Iterator[None]:
-    """Within, errors of the client become TableError, but for those that are answers."""
-    doing = _DOING.get(kind, "written")
-    try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(f"No such file: {where}") from None
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
-        raise TableError(
-            f"{where}: cannot be {doing}: the store refuses it. Check the credentials and what they may do, then try "
-            "again."
-        ) from None
-    except exceptions.BaseError as error:
-        text = _first_line(error)
-        if kind == "get" and ("416" in text or "Wanted range starting at" in text):
-            raise _BehindTheEndError from None
-        # The client's own error tells whole addresses, which may be signed.
-        raise TableError(f"{where}: cannot be {doing}: {text}") from None
-
-
-_ADVICE = {
-    "NoSuchBucket": "There is no such bucket. Correct the address, or create the bucket.",
-    "InvalidAccessKeyId": "The store does not know the access key. Correct the credentials.",
-    "SignatureDoesNotMatch": "The secret key does not fit the access key. Correct the credentials.",
-    "ExpiredToken": "The credentials have expired. Renew them.",
-    "AuthorizationHeaderMalformed": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
-    "PermanentRedirect": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
-}
-"""What the codes of S3 mean to a person."""
-
-
-def _first_line(error: Exception) -> str:
-    """What a client says, without the notes for its makers and without the query of an address, which may be signed."""
-    told, _, _ = str(error).partition("\n\nDebug source:")
-    code = re.search(r"<Code>(\w+)</Code>", told)
-    if code is not None and code[1] in _ADVICE:
-        return _ADVICE[code[1]]
-    line = told.split("\n", 1)[0] + (f" {code[1]}" if code is not None else "")
-    return " ".join(word.partition("?")[0] if "://" in word else word for word in line.split(" "))
+def _milliseconds(meta: Any) -> int:
+    return int(meta["last_modified"].timestamp() * 1000)
 
 
 def _parents(path: str) -> Iterator[str]:

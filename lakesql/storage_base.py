@@ -7,6 +7,7 @@ exactly one wins. `storage` has the local file system and `open_storage`, `objec
 
 import hashlib
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOCK_FOLDER = ".hoodie/.locks"
+SCHEME = "lakesql"
+"""Of the paths of objects in DuckDB: `lakesql://NUMBER-s3/bucket/key`."""
 TABLE_LOCK = "lakesql"
 """The name of a table's lock."""
 TEMPORARY = ".lakesql-tmp-"
@@ -72,6 +75,8 @@ class Storage(ABC):
     """The lock that the person supplies for this root (`write.locks`)."""
     looked: object = None
     """What `table.listing` has seen here: it goes when the storage goes."""
+    configured: Any = None
+    """The properties that `table.sight` has read here, with their tag."""
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -104,6 +109,11 @@ class Storage(ABC):
     def delete(self, path: str) -> None:
         """Remove a file and its checksum side file; a missing one is fine."""
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, in as few requests as there can be; missing ones are fine."""
+        for path in paths:
+            self.delete(path)
+
     @abstractmethod
     def delete_tree(self, folder: str) -> None:
         """Remove a folder with everything below it; a missing one is fine."""
@@ -119,6 +129,11 @@ class Storage(ABC):
     @abstractmethod
     def put_if_match(self, path: str, data: bytes, tag: str) -> str | None:
         """Replace a file whose content still has this tag; the new tag, or None (and nothing changed) when it has not."""
+
+    def tag_of_written(self, path: str) -> str | None:
+        """The tag that the answer to our put gave for a file; None where answers have none."""
+        del path
+        return None
 
     @abstractmethod
     def data_path(self, path: str) -> str:
@@ -160,6 +175,9 @@ class Storage(ABC):
             paths = (join(current, name) for name in reversed(folders))
             waiting.extend(path for path in paths if not skip(path))
 
+    def expect(self, paths: Sequence[str]) -> None:  # noqa: B027  a disk is fast enough
+        """Some of these files will be read, in this order."""
+
     def together(self, *calls: Callable[[], T]) -> Sequence[T]:
         """The answers of calls that do not need each other: at the same time where each takes a way over a network."""
         return [call() for call in calls]
@@ -167,6 +185,11 @@ class Storage(ABC):
     def listed(self, folder: str, skip: Callable[[str], bool] = lambda _: False) -> Sequence[FileInfo]:
         """All files below `folder`, in the cheapest way there is; a folder that `skip` names may be left out."""
         return tuple(self.walk(folder, skip))
+
+
+def addresses(text: str) -> str:
+    """A text of DuckDB's with the addresses of objects as people know them."""
+    return re.sub(rf"{SCHEME}://\d+-(\w+)/", r"\1://", text)
 
 
 def join(folder: str, name: str) -> str:

@@ -98,6 +98,8 @@ class Access:
     identity: str = ""
 
 
+_AROUND = ("AWS_", "GOOGLE_", "AZURE_")
+
 _chosen: ContextVar[Stores | None] = ContextVar("lakesql_stores", default=None)
 
 
@@ -143,7 +145,8 @@ def access(scheme: str, bucket: str, uri: str, account: str = "") -> Access:
         config = _azure(settings, stores.secret_for(uri, ("azure",)), account)
         if str(config.get("endpoint", "")).startswith("http://"):
             options["allow_http"] = True
-    told = json.dumps([scheme, bucket, config, options, settings.get(PROFILE)], sort_keys=True, default=str)
+    around = {name: value for name, value in os.environ.items() if name.startswith(_AROUND)}  # the client reads these
+    told = json.dumps([scheme, bucket, config, options, settings.get(PROFILE), around], sort_keys=True, default=str)
     return Access(config, options, provider, hashlib.sha256(told.encode()).hexdigest())
 
 

@@ -1,5 +1,6 @@
 """Fixtures that all folders share. Data and helpers without set-up are in `samples.py`, faults in `faulty.py`."""
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 import lakesql
 from tests.interop.spark import missing
+from tests.lakes import LOCAL, STORE, Lake
 from tests.samples import KINDS, Kind, create
 
 pytest_plugins = ["tests.kafka.fixtures"]
@@ -16,13 +18,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regold", action="store_true", help="write the golden files anew instead of comparing with them")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a lake run where LAKESQL_TEST_STORE says, those marked `on_store` on a store in any case."""
+    if "lake" in metafunc.fixturenames:
+        also = metafunc.definition.get_closest_marker("on_store") is not None and STORE == LOCAL
+        metafunc.parametrize("lake", [LOCAL, "moto"] if also else [STORE], indirect=True)
+
+
+def left_out(item: pytest.Item) -> bool:
+    """Whether this case is none of those that run on a store in every run."""
+    parameters, mark = getattr(item, "callspec", None), item.get_closest_marker("on_store")
+    if STORE != LOCAL or mark is None or parameters is None or parameters.params.get("lake", LOCAL) == LOCAL:
+        return False
+    return zlib.crc32(item.nodeid.encode()) % int(mark.kwargs.get("every", 1)) > 0
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `--dist loadgroup`: one process for Spark, which runs once on a machine, and one beside it for the broker."""
     for item in items:
         for server in ("spark", "kafka"):
             if item.get_closest_marker(server):
                 item.add_marker(pytest.mark.xdist_group(server))
                 break
+    if left := [item for item in items if left_out(item)]:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -35,6 +55,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def regold(request: pytest.FixtureRequest) -> bool:
     """True when golden files are to be written instead of compared."""
     return bool(request.config.getoption("--regold"))
+
+
+@pytest.fixture
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """Where the test keeps its tables, see `tests.lakes`."""
+    return Lake(request.param, tmp_path)
 
 
 @pytest.fixture(params=KINDS, ids=str)

@@ -12,6 +12,7 @@ from lakesql.format.files import BaseFile, LogFile, parse_data_file
 from lakesql.handle import Table
 from lakesql.storage import open_storage
 from tests.faulty import FaultError, FaultyStorage
+from tests.lakes import LOCAL, Lake
 
 
 def die_before_completing(table: lakesql.Table, data: pa.Table) -> str:
@@ -31,15 +32,13 @@ def die_before_completing(table: lakesql.Table, data: pa.Table) -> str:
     return str(dead.requested)
 
 
-def data_files(table: lakesql.Table) -> list[BaseFile | LogFile]:
+def data_files(table: lakesql.Table, lake: Lake | None = None) -> list[BaseFile | LogFile]:
     """Every data file below the table's folder, committed or not."""
-    root = Path(table.path)
     found = []
-    for file in root.rglob("*"):
-        relative = file.relative_to(root)
-        if relative.parts[0] != ".hoodie" and file.is_file():
-            partition = "" if len(relative.parts) == 1 else relative.parent.as_posix()
-            parsed = parse_data_file(partition, file.name, file.stat().st_size)
+    for path, size in (lake or Lake(LOCAL, Path(table.path))).files(table.path).items():
+        partition, _, name = path.rpartition("/")
+        if not path.startswith(".hoodie/"):
+            parsed = parse_data_file(partition, name, size)
             found += [parsed] if parsed is not None else []
     return found
 

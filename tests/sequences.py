@@ -158,7 +158,7 @@ def keep_dead(rows: dict[str, list[State]], shape: Shape, step: str) -> None:
             rows[key] = [(shape.absent if third[0] == "N" else "s3", 3, int(third[1:]))]
 
 
-def create(path: Path, payload: str, type_: str, version: int) -> lakesql.Table:
+def create(path: Path | str, payload: str, type_: str, version: int) -> lakesql.Table:
     """An empty table for the sequences."""
     shape = PAYLOADS[payload]
     split = version == 9 and payload == "MySqlDebeziumAvroPayload"

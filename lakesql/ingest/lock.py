@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import platformdirs
 from filelock import FileLock, Timeout
 
 from lakesql.errors import IngestionRunning, JobError
@@ -97,8 +98,19 @@ def _default_folder(target: Target) -> Path:
     fixed, several, _ = target.path.partition("{topic}")
     if several or target.kind == "hudi":
         example = f"{fixed}topic" if several else fixed.rstrip("/")
-        return Path(open_storage(example).uri).parent / ".lakesql" / "locks"
-    return Path(open_storage(target.path).uri) / "_lakesql" / "locks"
+        uri = open_storage(example).uri
+        return _own_folder(uri) if "://" in uri else Path(uri).parent / ".lakesql" / "locks"
+    uri = open_storage(target.path).uri
+    return _own_folder(uri) if "://" in uri else Path(uri) / "_lakesql" / "locks"
+
+
+def _own_folder(uri: str) -> Path:
+    """For a target in an object store, where no process can hold a file: on this machine, with the person's own data.
+
+    Runs on other machines are kept apart by the offsets that each commit moves.
+    """
+    digest = hashlib.sha256(uri.rpartition("/")[0].encode()).hexdigest()[:16]
+    return Path(platformdirs.user_state_path("lakesql")) / "locks" / digest
 
 
 def _acquire(lock: FileLock, path: Path, job: Job, now: Callable[[], float]) -> None:

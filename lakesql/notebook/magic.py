@@ -125,7 +125,7 @@ class LakeMagics(Magics):
 
     def _of(self, warehouse: str) -> Connection:
         """The connection to a warehouse that cells without one of their own share."""
-        folder = str(Path(warehouse).expanduser().resolve())
+        folder = warehouse if "://" in warehouse else str(Path(warehouse).expanduser().resolve())
         if folder not in self._made:
             self._made[folder] = connect(warehouse=folder)
         return self._made[folder]

@@ -32,7 +32,8 @@ from lakesql.services.history import append_history, append_log
 from lakesql.storage import Storage
 from lakesql.table.archive import read_archived
 from lakesql.table.clock import Clock, system_clock
-from lakesql.table.state import TableState, load_head
+from lakesql.table.listing import newest_head
+from lakesql.table.state import TableState
 from lakesql.values import Parse, flag, parsed, size
 from lakesql.write.transaction import temporary_folder
 
@@ -86,7 +87,7 @@ def after_write(
     """Archive after a write when the active timeline has grown too long; a sentence about it."""
     del con
     config = parse_archive(settings)
-    if not config.automatic or not due(load_head(storage), config):
+    if not config.automatic or not due(newest_head(storage), config):
         return []
     moved = archive(storage, settings, clock)
     return [f"Archived {len(moved)} instants of the timeline, up to {moved[-1]}."] if moved else []

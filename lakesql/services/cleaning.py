@@ -22,6 +22,7 @@ from lakesql.services.clean_settings import SETTINGS, VERSIONS, CleanConfig, par
 from lakesql.storage import Storage
 from lakesql.table import live
 from lakesql.table.clock import Clock, system_clock, timeline_zone
+from lakesql.table.listing import newest_head
 from lakesql.table.retained import EARLIEST, savepoints
 from lakesql.table.state import TableState, load_head
 from lakesql.write import commit
@@ -64,7 +65,7 @@ def after_write(
     """The automatic clean after a write; sentences about what it did."""
     del con
     config = parse_clean(settings)
-    if not config.automatic or not due(load_head(storage), config, clock, settings):
+    if not config.automatic or not due(newest_head(storage), config, clock, settings):
         return []
     try:
         done = clean(storage, settings, clock, only_due=True)

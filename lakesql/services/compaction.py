@@ -38,6 +38,7 @@ from lakesql.services.partitions import named
 from lakesql.storage import Storage
 from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.damaged import damage_named
+from lakesql.table.listing import newest_head
 from lakesql.table.state import TableState, load, load_head
 from lakesql.write import commit, metadata_table
 from lakesql.write.settings import parse_settings
@@ -255,7 +256,7 @@ def after_write(
     config = parse_config(settings)
     if not config.inline and not config.schedule_inline:
         return _hint(storage)
-    head = load_head(storage)
+    head = newest_head(storage)
     zone = timeline_zone(head, parse_settings(settings).timezone)
     due = config.strategy == ADAPTIVE or is_due(config, head.timeline, clock(), zone)
     if config.inline:
@@ -272,7 +273,7 @@ def after_write(
 
 def _hint(storage: Storage) -> list[str]:
     """One sentence when many logs are larger than their base files. Most writes are answered by the timeline alone."""
-    head = load_head(storage)
+    head = newest_head(storage)
     compactions = [i.requested for i in head.timeline.instants if i.action == ACTION]
     last = max(compactions, default="")
     passed = sum(i.action == "deltacommit" and i.is_completed and i.requested > last for i in head.timeline.instants)

@@ -8,6 +8,7 @@ columns alone.
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 
 import duckdb
 
@@ -18,7 +19,7 @@ from lakesql.sql.session import Session
 from lakesql.storage import Storage, open_storage
 from lakesql.table import read
 from lakesql.table.names import literal, quote
-from lakesql.table.state import HOODIE, PROPERTIES, load, load_head, read_config
+from lakesql.table.state import HOODIE, PROPERTIES, TableState, load, load_head, read_config
 
 _COMPANIONS = ("_ro", "_rt", "_incremental")
 _OF_MOR = ("_ro", "_rt")
@@ -37,12 +38,15 @@ def refresh(session: Session, names: Collection[str] | None = None, anew: bool =
     """
     storage, found = open_storage(session.warehouse), False
     _, folders = storage.list("")
-    for folder in folders:
-        if names is not None and folder.lower() not in names:
-            continue
-        if not anew and _is_shown(session, folder):
-            continue
-        if not _has_properties(storage, folder):
+    wanted = [
+        folder
+        for folder in folders
+        if (names is None or folder.lower() in names) and (anew or not _is_shown(session, folder))
+    ]
+    opened = [open_storage(f"{storage.uri}/{folder}") for folder in wanted]
+    heads = storage.together(*(partial(_head, one) for one in opened)) if storage.remote else [None] * len(wanted)
+    for folder, head in zip(wanted, heads, strict=True):
+        if head is None and not _has_properties(storage, folder):
             if _looks_like_a_table(storage, folder):
                 session.problems[folder.lower()] = TableError(
                     f"{storage.uri}/{folder}: {PROPERTIES} is missing, and without it the table cannot be read safely. "
@@ -50,11 +54,19 @@ def refresh(session: Session, names: Collection[str] | None = None, anew: bool =
                 )
             continue
         try:
-            add(session, folder, f"{storage.uri}/{folder}")
+            add(session, folder, f"{storage.uri}/{folder}", head)
             found = True
         except LakeError as error:
             session.problems[folder.lower()] = error
     return found
+
+
+def _head(storage: Storage) -> TableState | None:
+    """The state of a table without its files; None when it has to be looked at again, one table at a time."""
+    try:
+        return load_head(storage)
+    except LakeError:
+        return None
 
 
 def _is_shown(session: Session, name: str) -> bool:
@@ -126,14 +138,14 @@ def require_unused(session: Session, name: str, path: str) -> None:
         )
 
 
-def add(session: Session, name: str, path: str) -> None:
+def add(session: Session, name: str, path: str, head: TableState | None = None) -> None:
     """Make the views of a table and remember its name.
 
     TableError when the database has something else of that name, or the errors of opening the table.
     """
     con, home = session.con, session.home
     temp = "" if home else "TEMP "
-    head = load_head(open_storage(path))
+    head = head or load_head(open_storage(path))
     require_unused(session, name, path)
     bodies = {name: f"hudi_scan({literal(path)})"}
     if head.config.is_mor:

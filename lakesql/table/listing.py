@@ -20,16 +20,18 @@ are about files nobody counts, use that.
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from lakesql.errors import LakeError
 from lakesql.format.files import BaseFile, LogFile, parse_data_file
 from lakesql.format.timeline import COMPLETED, WRITE_ACTIONS, Instant, parse_instant_file
 from lakesql.storage import FileInfo, Storage
-from lakesql.table.state import HOODIE, TableState, data_files, load_head, with_files
+from lakesql.table.sight import HOODIE, sight
+from lakesql.table.state import TableState, data_files, head_of, keep_commit, listed_files, load_head, with_files
 
 FRESH_NS = 2_000_000_000
+_LATELY_S = 10.0
 _REMOVING = ("clean", "rollback", "restore")
 
 DataFile = BaseFile | LogFile
@@ -46,6 +48,7 @@ class _Folder:
 class _Known:
     state: TableState
     folders: Mapping[str, _Folder]
+    at: float = field(default_factory=time.monotonic)
 
 
 _NONE = _Folder(None, (), ())
@@ -81,13 +84,17 @@ def look(storage: Storage) -> TableState:
 
 
 def _look_at_once(storage: Storage, known: _Known | None) -> TableState:
-    head = load_head(storage)
     before = {} if known is None else {f.path: f for f in known.state.files}
+    seen = sight(storage, None if known is None else known.state.instant_files)
 
     def files() -> tuple[DataFile, ...]:
-        return tuple(data_files(storage, before))
+        return tuple(listed_files(storage, before))
 
-    state = with_files(storage, head, files(), files)
+    if seen is None:
+        state = with_files(storage, load_head(storage), files(), files)
+    else:
+        head = head_of(storage, seen.config, seen.timeline)
+        state = with_files(storage, head, tuple(data_files(seen.data, before)), files)
     made = _by_folder(state.files)
     if known is not None and not known.state.is_broken:
         differing = [
@@ -96,11 +103,45 @@ def _look_at_once(storage: Storage, known: _Known | None) -> TableState:
             if known.folders.get(n, _NONE).files != made.get(n, _NONE).files
         ]
         if not differing and _same_timeline(known.state, state):
+            storage.looked = replace(known, at=time.monotonic())
             return known.state
         if known.state.config == state.config:
             state.grown_from(known.state, differing)
     storage.looked = _Known(state, made)
     return state
+
+
+def known_state(storage: Storage) -> TableState | None:
+    """A table in a bucket as it was seen a moment ago, for questions that are answered again before anything is done.
+
+    None where it was not seen lately, and on a local disk, where a look costs nothing.
+    """
+    known = storage.looked
+    if not storage.remote or not isinstance(known, _Known) or time.monotonic() - known.at > _LATELY_S:
+        return None
+    return known.state
+
+
+def newest_head(storage: Storage) -> TableState:
+    """Properties and timeline right after a write of ours, which has seen them."""
+    return known_state(storage) or load_head(storage)
+
+
+def note_commit(state: TableState, named: Mapping[str, FileInfo], path: str, body: bytes) -> None:
+    """A commit of ours is at `path`: `named` are the other files of the timeline. For a bucket this saves asking again."""
+    storage = state.storage
+    tag = storage.tag_of_written(path)
+    if tag is None:
+        return
+    name = path.rpartition("/")[2]
+    files = {**named, name: FileInfo(path, len(body), time.time_ns() // 1_000_000, etag=tag)}
+    head = head_of(storage, state.config, files)
+    keep_commit(head, name, body)
+    written = head.commit(next(i for i in head.timeline.instants if i.file_name == name)).partition_stats
+    sizes = {s.path: s.file_size_in_bytes or 0 for stats in written.values() for s in stats if s.path}
+    added = data_files(FileInfo(p, size, 0) for p, size in sizes.items())
+    every = tuple({f.path: f for f in (*state.files, *added)}.values())
+    storage.looked = _Known(replace(head, files=every), _by_folder(every))
 
 
 def _by_folder(files: Iterable[DataFile]) -> dict[str, _Folder]:

@@ -105,7 +105,11 @@ def committed_blocks(state: TableState, file_slice: FileSlice, as_of: str | None
 
 def _bytes(state: TableState, log_file: LogFile) -> bytes:
     try:
-        return state.storage.read(log_file.path)
+        if not state.storage.remote or state.config.version < 8:  # there a log file may grow
+            return state.storage.read(log_file.path)
+        with state.storage.source(log_file.path) as file:  # what was read lately is kept
+            data: bytes = file.read()
+            return data
     except FileNotFoundError as error:
         raise FileGone(
             f"{state.path}/{log_file.path}: the log file is gone; it was cleaned or rolled back while the table was "

@@ -58,6 +58,7 @@ def scan_sql(
         constants = by_path if known else {}
         if dropped:
             constants = _partition_values(state, chosen[0].partition, schema, dropped)
+        state.storage.expect([f.path for f in chosen])
         paths = [*(state.storage.data_path(f.path) for f in chosen), *(() if known else more)]
         selects.append(
             _one_scan(state, paths, indexes, schema, columns, renames if evolved else None, constants, positions)

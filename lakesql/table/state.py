@@ -28,12 +28,14 @@ from lakesql.storage import FileInfo, Storage
 from lakesql.table.archive import Archived, read_archived
 from lakesql.table.newest import Circumstances, Newest, Seed, grow
 from lakesql.table.promised import Promise, promise, require_files
+from lakesql.table.sight import HOODIE as HOODIE
+from lakesql.table.sight import PROPERTIES as PROPERTIES
+from lakesql.table.sight import sight
+from lakesql.table.sight import timeline_folder as timeline_folder
 
 Decoded = TypeVar("Decoded")
 DataFile = BaseFile | LogFile
 
-HOODIE = ".hoodie"
-PROPERTIES = ".hoodie/hoodie.properties"
 _CACHE_ENTRIES = 4096
 _cache: OrderedDict[tuple[str, str, int, int | str], object] = OrderedDict()
 _cache_lock = threading.Lock()
@@ -143,7 +145,10 @@ class TableState:
 
     def extra_as_of(self, as_of: str | None, key: str) -> str | None:
         """The value of `key` in the newest completed write commit that carries it."""
-        for instant in sorted(self.timeline.completed_writes(), key=lambda i: i.requested, reverse=True):
+        writes = sorted(self.timeline.completed_writes(), key=lambda i: i.requested, reverse=True)
+        for number, instant in enumerate(writes):
+            if number == (0 if self.files else 1):  # a plan needs all of them, a question about the schema mostly one
+                self.fetched(writes[number:])
             if (as_of is None or instant.requested <= as_of) and (text := self.commit(instant).extra.get(key)):
                 return text
         if as_of is None or self.timeline.start is None or as_of >= self.timeline.start:
@@ -401,11 +406,6 @@ def _up_to(promises: dict[str, list[Promise]], as_of: str | None) -> dict[str, l
     return {path: kept for path, group in promises.items() if (kept := [p for p in group if p.instant <= as_of])}
 
 
-def timeline_folder(config: TableConfig) -> str:
-    """Where the instant files of a table lie, relative to its path (hudi-format 2.1)."""
-    return HOODIE if config.layout == 1 else f"{HOODIE}/{config.timeline_path}"
-
-
 def read_config(storage: Storage) -> TableConfig:
     """The table configuration; TableError when there is no table, FormatError when its properties are damaged.
 
@@ -435,8 +435,11 @@ def read_config(storage: Storage) -> TableConfig:
 
 def load(storage: Storage) -> TableState:
     """One look at the table. Raises TableError, FormatError or Unsupported as `read_config` does."""
-    head = load_head(storage)
-    return with_files(storage, head, tuple(data_files(storage)), lambda: tuple(data_files(storage)))
+    if storage.remote and (seen := sight(storage)) is not None:
+        head, files = head_of(storage, seen.config, seen.timeline), tuple(data_files(seen.data))
+    else:
+        head, files = load_head(storage), tuple(listed_files(storage))
+    return with_files(storage, head, files, lambda: tuple(listed_files(storage)))
 
 
 def with_files(
@@ -472,7 +475,15 @@ def _unknown(timeline: Timeline, files: Iterable[BaseFile | LogFile]) -> bool:
 
 def load_head(storage: Storage) -> TableState:
     """A look at properties and timeline alone, for questions about the schema: it knows no data files."""
-    config, listed = _config_and_timeline(storage)
+    if storage.remote and (seen := sight(storage, data=False)) is not None:
+        return head_of(storage, seen.config, seen.timeline)
+    config = read_config(storage)
+    files, _ = storage.list(timeline_folder(config))
+    return head_of(storage, config, {f.path.rsplit("/", 1)[-1]: f for f in files})
+
+
+def head_of(storage: Storage, config: TableConfig, named: Mapping[str, FileInfo]) -> TableState:
+    """The state that properties and timeline files tell, without data files. Unsupported for what cannot be read."""
     if config.drop_partition_columns and config.key_generator not in (
         "SIMPLE",
         "SIMPLE_AVRO",
@@ -484,22 +495,8 @@ def load_head(storage: Storage) -> TableState:
             f"{config.key_generator} key generator. Rewrite the table with "
             "hoodie.datasource.write.drop.partition.columns=false."
         )
-    files, _ = listed
-    named = {f.path.rsplit("/", 1)[-1]: f for f in files}
     state = TableState(storage, config, timeline_of(config, named), (), named)
     return replace(state, timeline=_without_restored(state))
-
-
-def _config_and_timeline(storage: Storage) -> tuple[TableConfig, tuple[list[FileInfo], list[str]]]:
-    """The properties and the listing of the timeline folder they name, which is asked for at once where it can be guessed."""
-    if storage.remote:
-        guess = getattr(getattr(storage.looked, "state", None), "timeline_folder", f"{HOODIE}/timeline")
-        found: Sequence[Any] = storage.together(partial(read_config, storage), partial(storage.list, guess))
-        if timeline_folder(found[0]) == guess:
-            return found[0], found[1]
-        return found[0], storage.list(timeline_folder(found[0]))
-    config = read_config(storage)
-    return config, storage.list(timeline_folder(config))
 
 
 def timeline_of(config: TableConfig, named: Mapping[str, FileInfo]) -> Timeline:
@@ -523,9 +520,14 @@ def _without_restored(state: TableState) -> Timeline:
     return replace(state.timeline, instants=tuple(kept))
 
 
-def data_files(storage: Storage, known: Mapping[str, DataFile] | None = None) -> Iterator[DataFile]:
-    """Every data file below the table; `known`: files by path, which need not be taken apart again."""
-    for info in storage.listed("", lambda folder: folder == HOODIE):
+def listed_files(storage: Storage, known: Mapping[str, DataFile] | None = None) -> Iterator[DataFile]:
+    """Every data file below the table."""
+    return data_files(storage.listed("", lambda folder: folder == HOODIE), known)
+
+
+def data_files(infos: Iterable[FileInfo], known: Mapping[str, DataFile] | None = None) -> Iterator[DataFile]:
+    """The data files among these; `known`: files by path, which need not be taken apart again."""
+    for info in infos:
         before = known.get(info.path) if known else None
         if before is not None and before.size_bytes == info.size_bytes:
             yield before
@@ -539,6 +541,12 @@ def data_files(storage: Storage, known: Mapping[str, DataFile] | None = None) ->
 def _key(state: TableState, file_name: str) -> tuple[str, str, int, int | str]:
     info = state.instant_files[file_name]
     return state.storage.uri, file_name, info.size_bytes, info.etag or info.modified_ms
+
+
+def keep_commit(state: TableState, file_name: str, body: bytes) -> None:
+    """Remember what a file of the timeline holds that was just written; the state knows it with its tag."""
+    with _cache_lock:
+        _cache[_key(state, file_name)] = decode_commit(body, f"{state.path}/{state.timeline_folder}/{file_name}")
 
 
 def _tried(function: Callable[[Instant], object], instant: Instant) -> None:

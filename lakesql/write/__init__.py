@@ -198,6 +198,7 @@ def _write_once(
     started, before = time.perf_counter(), Traffic.of(state.storage)
     verb, config = verb_of(operation), parse_settings({**of_table(state), **settings})
     require_writable(state)
+    state.storage.attach(con)
     index = index_of(state, config)
     result: WriteResult | None = None
     notes: list[str] = []
@@ -299,6 +300,11 @@ def _fresh(state: TableState, settings: WriteConfig, clock: Clock) -> tuple[Tabl
     if not now.schema.equals(state.schema):
         raise CommitConflict(
             f"{state.path}: the table's schema changed while the rows were prepared. Nothing was committed. Run the "
+            "statement again."
+        )
+    if state.storage.remote and now.config != state.config:
+        raise CommitConflict(
+            f"{state.path}: the table's properties changed while the rows were prepared. Nothing was committed. Run the "
             "statement again."
         )
     zone = timeline_zone(now, settings.timezone)

@@ -14,10 +14,13 @@ from datetime import tzinfo
 
 from lakesql import store_calls, store_lock
 from lakesql.errors import CommitConflict, CommitUnknown, LakeError, OverBudget, Unsupported
-from lakesql.format.metadata import CommitMetadata, WriteStat, encode_commit, encode_record
+from lakesql.format.metadata import CommitMetadata, TableConfig, WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Timeline, instant_file_name
+from lakesql.storage_base import FileInfo
 from lakesql.table.clock import Clock, draw
+from lakesql.table.listing import note_commit
 from lakesql.table.partition_values import to_tell
+from lakesql.table.sight import sight
 from lakesql.table.state import TableState, read_config
 from lakesql.write import metadata_table
 from lakesql.write.carried import handed_on
@@ -32,7 +35,7 @@ def begin(state: TableState, action: str, operation: str, clock: Clock, zone: tz
     newest = state.timeline.newest_time
     for _ in range(_DRAWS_MAX):
         instant = draw(clock, newest, zone, state.path)
-        txn = Transaction(state.storage, state.config, instant, action, operation)
+        txn = Transaction(state.storage, state.config, instant, action, operation, alone=True)
         try:
             beat(txn)
             requested = b"" if action != "replacecommit" else encode_record("HoodieRequestedReplaceMetadata", {})
@@ -114,8 +117,7 @@ def complete(
     CommitConflict when somebody interfered, CommitUnknown when the outcome cannot be told. After anything but a
     CommitUnknown and a success the caller must `abort`.
     """
-    files, _ = txn.storage.list(txn.config.timeline_folder)
-    named = {f.path.rsplit("/", 1)[-1]: f for f in files}
+    config, named = _seen(txn)
     now = Timeline.from_file_names(named, txn.config.layout, {n: f.modified_ms for n, f in named.items()})
     if _file(txn, INFLIGHT).rsplit("/", 1)[-1] not in named:
         raise CommitConflict(
@@ -123,7 +125,7 @@ def complete(
             "committed. Write again; let other writers use optimistic concurrency control if they run at the same "
             "time."
         )
-    if metadata_table.listed(read_config(txn.storage)):
+    if metadata_table.listed(config):
         raise CommitConflict(
             f"{txn.where}: another writer built a metadata table while {txn.action} {txn.instant} ran; it would not "
             "know our files. Nothing was committed. Write again."
@@ -133,8 +135,19 @@ def complete(
     if txn.config.layout != 1:
         completed = draw(clock, max(now.newest_time, txn.instant), zone, txn.where)
     body = encode_commit(metadata, version=txn.config.version, replace=txn.action == "replacecommit")
-    publish(txn, _file(txn, COMPLETED, completed), body)
+    path = _file(txn, COMPLETED, completed)
+    publish(txn, path, body)
+    with suppress(Exception):  # the commit is complete: what is not remembered is asked for
+        note_commit(state, named, path, body)
     return completed or txn.instant
+
+
+def _seen(txn: Transaction) -> tuple[TableConfig, Mapping[str, FileInfo]]:
+    """The properties and the timeline files by name, as they are now."""
+    if txn.storage.remote and (seen := sight(txn.storage, data=False)) is not None:
+        return seen.config, seen.timeline
+    files, _ = txn.storage.list(txn.config.timeline_folder)
+    return read_config(txn.storage), {f.path.rsplit("/", 1)[-1]: f for f in files}
 
 
 def refuse_overlap(
@@ -224,8 +237,11 @@ def finish(txn: Transaction) -> str | None:
     """Remove the traces of a completed instant; a sentence when that failed, which changes nothing for the commit."""
     try:
         with store_calls.beyond_budget():
-            txn.storage.delete_tree(temporary_folder(txn.instant))
-            txn.storage.delete(heartbeat_path(txn.instant))
+            if txn.alone and txn.storage.remote:  # no folder is there to be removed, and the markers' names are known
+                txn.storage.delete_all([*txn.markers, heartbeat_path(txn.instant)])
+            else:
+                txn.storage.delete_tree(temporary_folder(txn.instant))
+                txn.storage.delete(heartbeat_path(txn.instant))
     except Exception as error:  # the commit is complete: whatever goes wrong from here on is no failed write
         return f"Temporary files of {txn.instant} could not be removed ({error}); they do no harm."
     return None

@@ -31,6 +31,8 @@ def remove(state: TableState, now_ms: int, completing: str = "") -> str | None:
     `completing` is the instant of a compaction that is pending no longer when the lock is given back.
     """
     storage: Storage = state.storage
+    if storage.remote and not listed(state.config):
+        return None  # the look was a moment ago, and there is one more before the commit counts
     config = read_config(storage)
     if not listed(config):
         return None

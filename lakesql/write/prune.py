@@ -60,6 +60,7 @@ def may_hold(con: Connection, plan: ReadPlan, numbers: Sequence[int], everywhere
         by_partition.setdefault("" if everywhere else base.partition, []).append((number, base))
     for partition, files in by_partition.items():
         keys = _keys(con, None if everywhere else partition)
+        storage.expect([base.path for _, base in files])
         for number, base in files:
             footer = _footer(storage, base)
             if footer is not None and not _may_contain(footer, keys):

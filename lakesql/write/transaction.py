@@ -26,6 +26,8 @@ class Transaction:
     action: str
     operation: str
     beaten: list[float] = field(default_factory=list, compare=False)  # monotonic time of each heartbeat
+    alone: bool = False  # nobody but this attempt has written for the instant
+    markers: list[str] = field(default_factory=list, compare=False)  # paths of the markers of this attempt
 
     @property
     def where(self) -> str:
@@ -48,7 +50,9 @@ def marker_path(instant: str, path: str, kind: str) -> str:
 def mark(txn: Transaction, path: str, kind: str) -> None:
     """Announce a data file. Must return before the file is created."""
     beat(txn)
-    txn.storage.put(marker_path(txn.instant, path, kind), b"")
+    marker = marker_path(txn.instant, path, kind)
+    txn.markers.append(marker)
+    txn.storage.put(marker, b"")
 
 
 def beat(txn: Transaction) -> None:

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import lakesql
 from lakesql.write import LOCK
+from tests.lakes import Lake
 from tests.leftovers import data_files
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("ts", pa.int64())])
@@ -47,9 +47,10 @@ def rows_of(table: lakesql.Table) -> dict[int, tuple[int, int]]:
     return {r["id"]: (r["v"], r["ts"]) for r in table.read(columns=["id", "v", "ts"]).read_all().to_pylist()}
 
 
+@pytest.mark.on_store(every=2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_writers_in_several_processes_lose_nothing(kind: str, tmp_path: Path) -> None:
-    table = lakesql.create_table(str(tmp_path / "t"), SCHEMA, type=kind, primary_key=["id"], ordering_fields=["ts"])
+def test_writers_in_several_processes_lose_nothing(kind: str, lake: Lake) -> None:
+    table = lakesql.create_table(lake.path(), SCHEMA, type=kind, primary_key=["id"], ordering_fields=["ts"])
     writers = [start(table.path, writer, 4) for writer in (1, 2, 3)]
     for writer in writers:
         with writer:
@@ -66,20 +67,21 @@ def test_writers_in_several_processes_lose_nothing(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_increments_of_two_processes_all_count_and_none_fails(kind: str, tmp_path: Path) -> None:
-    table = lakesql.create_table(str(tmp_path / "t"), SCHEMA, type=kind, primary_key=["id"], ordering_fields=["ts"])
+def test_increments_of_two_processes_all_count_and_none_fails(kind: str, lake: Lake) -> None:
+    table = lakesql.create_table(lake.path(), SCHEMA, type=kind, primary_key=["id"], ordering_fields=["ts"])
     table.upsert([{"id": 1, "v": 0, "ts": 1}, {"id": 2, "v": 0, "ts": 1}])
-    command = [sys.executable, "-c", COUNTER, str(tmp_path), "8"]
+    command = [sys.executable, "-c", COUNTER, lake.address, "8"]
     writers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [writer.communicate(timeout=120)[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], errors
     assert rows_of(table) == {1: (16, 1), 2: (0, 1)}
 
 
+@pytest.mark.on_store(every=2)
 @pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 6)])
-def test_killed_writer_leaves_the_old_rows_or_the_new(kind: str, version: int, tmp_path: Path) -> None:
+def test_killed_writer_leaves_the_old_rows_or_the_new(kind: str, version: int, lake: Lake) -> None:
     table = lakesql.create_table(
-        str(tmp_path / "t"), SCHEMA, type=kind, version=version, primary_key=["id"], ordering_fields=["ts"]
+        lake.path(), SCHEMA, type=kind, version=version, primary_key=["id"], ordering_fields=["ts"]
     )
     random.seed(version)
     for _ in range(3):
@@ -99,11 +101,11 @@ def test_killed_writer_leaves_the_old_rows_or_the_new(kind: str, version: int, t
     assert not table.state.timeline.pending("commit", "deltacommit", "replacecommit")
     known = {i.requested for i in table.state.timeline.completed_writes()}
     if version >= 8:
-        assert {file.instant for file in data_files(table)} <= known
+        assert {file.instant for file in data_files(table, lake)} <= known
 
 
-def test_a_writer_that_waits_too_long_gives_up_with_a_conflict(tmp_path: Path) -> None:
-    table = lakesql.create_table(str(tmp_path / "t"), SCHEMA, primary_key=["id"])
+def test_a_writer_that_waits_too_long_gives_up_with_a_conflict(lake: Lake) -> None:
+    table = lakesql.create_table(lake.path(), SCHEMA, primary_key=["id"])
     with table.state.storage.lock(LOCK, 1), pytest.raises(lakesql.CommitConflict):
         table.upsert([{"id": 1, "v": 1, "ts": 1}], **{"hoodie.write.lock.wait_time_ms": "200"})
     assert table.read().read_all().num_rows == 0

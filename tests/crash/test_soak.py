@@ -6,7 +6,6 @@ The services are adaptive compaction, and cleaning and archiving where the insta
 import random
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import lakesql
 from lakesql.services.adaptive_facts import measure
 from lakesql.services.adaptive_model import amplification
 from lakesql.table.clock import local_zone, system_clock
+from tests.lakes import Lake
 
 TARGET = 1.5
 ROWS, PARTITIONS = 8_000, 4
@@ -92,12 +92,12 @@ def instant_files(table: lakesql.Table) -> int:
     return len(table.state.instant_files)
 
 
-def soak(path: Path, commits: int) -> None:
+def soak(lake: Lake, commits: int) -> None:
     table = lakesql.create_table(
-        str(path / "t"), SCHEMA, type="mor", primary_key=["id"], partitioned_by=["p"], ordering_fields=["ts"]
+        lake.path(), SCHEMA, type="mor", primary_key=["id"], partitioned_by=["p"], ordering_fields=["ts"]
     )
     model = Model(table)
-    log = path / "services.log"
+    log = lake.folder / "services.log"
     command = [sys.executable, "-c", SERVICES, table.path, str(TARGET)]
     with log.open("w") as out:
         services = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
@@ -126,10 +126,10 @@ def soak(path: Path, commits: int) -> None:
         assert max(counts[commits // 2 :]) <= max(250, 1.5 * max(counts[: commits // 2]))
 
 
-def test_thirty_commits_beside_the_services_stay_within_the_target_and_lose_nothing(tmp_path: Path) -> None:
-    soak(tmp_path, 30)
+def test_thirty_commits_beside_the_services_stay_within_the_target_and_lose_nothing(lake: Lake) -> None:
+    soak(lake, 30)
 
 
 @pytest.mark.slow
-def test_three_hundred_commits_beside_the_services_stay_within_the_target_and_lose_nothing(tmp_path: Path) -> None:
-    soak(tmp_path, 300)
+def test_three_hundred_commits_beside_the_services_stay_within_the_target_and_lose_nothing(lake: Lake) -> None:
+    soak(lake, 300)

@@ -16,6 +16,7 @@ from lakesql.services import compaction
 from lakesql.storage import open_storage
 from lakesql.table.retained import retained_from
 from tests.golden.test_real_tables import FOLDER
+from tests.lakes import Lake
 
 TABLES = (
     "h015_bucket_mor",
@@ -47,11 +48,13 @@ def rows(table: lakesql.Table, as_of: str | None = None) -> list[str]:
     return sorted(map(repr, found.to_pylist()))
 
 
+@pytest.mark.on_store(every=8)
 @pytest.mark.parametrize("name", TABLES)
-def test_a_real_table_reads_the_same_after_compaction(name: str, tmp_path: Path) -> None:
+def test_a_real_table_reads_the_same_after_compaction(name: str, tmp_path: Path, lake: Lake) -> None:
     with zipfile.ZipFile(FOLDER / f"{name}.zip") as archive:
         archive.extractall(tmp_path)
-    root = next(p.parent for p in tmp_path.rglob("hoodie.properties") if "metadata" not in p.parts).parent
+    folder = next(p.parent for p in tmp_path.rglob("hoodie.properties") if "metadata" not in p.parts).parent
+    root = lake.bring(folder)
     table = lakesql.open_table(root)
     kept = retained_from(table.state) or ""
     instants = [i.requested for i in table.state.timeline.completed_writes() if i.requested >= kept]

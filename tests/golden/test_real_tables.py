@@ -16,6 +16,7 @@ import duckdb
 import pytest
 
 import lakesql
+from tests.lakes import Lake
 
 FOLDER = Path(os.environ.get("LAKESQL_GOLDEN_TABLES") or Path(__file__).parent / "tables")
 ARCHIVES = sorted(FOLDER.glob("*.zip"))
@@ -85,8 +86,8 @@ class Read:
     error: str = ""
 
 
-def reads_of(manifest: dict[str, Any], folder: Path) -> list[Read]:
-    """Every read that the manifest describes."""
+def reads_of(manifest: dict[str, Any], folder: Path, lake: Lake) -> list[Read]:
+    """Every read that the manifest describes; the tables are brought to where they are read."""
     name = manifest["name"]
 
     def rows(entry: dict[str, Any] | None) -> str | None:
@@ -103,7 +104,7 @@ def reads_of(manifest: dict[str, Any], folder: Path) -> list[Read]:
                 steps.setdefault(re.split(r"[_.]", instant)[0], step)
     reads = []
     for table in manifest["tables"]:
-        path = quoted(str(folder / table["path"]))
+        path = quoted(lake.bring(folder / table["path"]))
         snapshot = rows(manifest["steps"][-1] if steps else table.get("snapshot"))
         reads.append(Read("snapshot", f"hudi_scan({path})", snapshot))
         reads.append(Read("read optimized", f"hudi_read_optimized({path})", rows(table.get("read_optimized"))))
@@ -146,8 +147,9 @@ def differing_rows(want: str, got: duckdb.DuckDBPyRelation) -> str:
     return "" if not lost and not extra else f"missing {lost[:3]} unexpected {extra[:3]}"
 
 
+@pytest.mark.on_store(every=20)
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda p: p.stem)
-def test_real_table_reads_as_apache_hudi_reads_it(archive: Path, tmp_path: Path) -> None:
+def test_real_table_reads_as_apache_hudi_reads_it(archive: Path, tmp_path: Path, lake: Lake) -> None:
     with zipfile.ZipFile(archive) as zipped:
         zipped.extractall(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -155,7 +157,7 @@ def test_real_table_reads_as_apache_hudi_reads_it(archive: Path, tmp_path: Path)
     lakesql.register(con)
     con.execute("SET TimeZone = 'UTC'")
     problems, compared = [], 0
-    for read in reads_of(manifest, tmp_path):
+    for read in reads_of(manifest, tmp_path, lake):
         if "Cleaner cleaned up" in read.error:
             with pytest.raises(duckdb.Error, match="cleaned away"):
                 con.sql(f"SELECT * FROM {read.call}").fetchall()

@@ -13,6 +13,7 @@ import pytest
 
 import lakesql
 from lakesql.table.merge import ALWAYS, rule_of
+from tests.lakes import Lake
 from tests.sequences import FOLDER, STEPS, State, create, golden, keep_dead, play, state
 from tests.sequences import PAYLOADS as SHAPES
 
@@ -21,11 +22,12 @@ TABLES = sorted(path.stem for path in FOLDER.glob("*.zip"))
 WRITABLE = [f"v{v}_{p}" for v in (9, 8, 6) for p in SHAPES if (v, p) != (9, "FirstValueAvroPayload")]
 
 
+@pytest.mark.on_store(every=15)
 @pytest.mark.parametrize("name", TABLES)
-def test_logs_of_every_sequence_read_as_apache_hudi_reads_them(name: str, tmp_path: Path) -> None:
+def test_logs_of_every_sequence_read_as_apache_hudi_reads_them(name: str, tmp_path: Path, lake: Lake) -> None:
     with zipfile.ZipFile(FOLDER / f"{name}.zip") as archive:
         archive.extractall(tmp_path)
-    table = lakesql.open_table(str(tmp_path / name))
+    table = lakesql.open_table(lake.bring(tmp_path / name))
     want = golden("logs", name)
     instants = dict(zip(want["instant"].to_pylist(), want["step"].to_pylist(), strict=True))
     for instant, step in instants.items():
@@ -47,11 +49,12 @@ def differing(
     return {key: (got.get(key), want.get(key)) for key in keys if got.get(key) != want.get(key)}
 
 
+@pytest.mark.on_store(every=15)
 @pytest.mark.parametrize("type_", ["cow", "mor"])
 @pytest.mark.parametrize("name", WRITABLE)
-def test_every_sequence_written_gives_the_rows_of_apache_hudi(name: str, type_: str, tmp_path: Path) -> None:
+def test_every_sequence_written_gives_the_rows_of_apache_hudi(name: str, type_: str, lake: Lake) -> None:
     version, payload = int(name[1]), name[3:]
-    table = create(tmp_path, payload, type_, version)
+    table = create(lake.path(), payload, type_, version)
     rule = rule_of(table.state.config, name, payload)
     remembers = type_ == "mor" and rule.write.delete != ALWAYS and not rule.sequence
     rows = golden("writes", name)

@@ -23,12 +23,13 @@ from lakesql.format.files import BaseFile
 from lakesql.format.timeline import SERVICE_ACTIONS
 from lakesql.services import clustering, compaction
 from lakesql.sql.connection import Connection, connect
-from lakesql.storage import LocalStorage
+from lakesql.storage import open_storage
 from lakesql.table.known_settings import make_utc
 from lakesql.table.retained import retained_from, savepoints
 from lakesql.table.state import load
 from lakesql.write import write
 from tests.faulty import FaultError, FaultyStorage
+from tests.lakes import LOCAL, STORE, Lake
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 Key = tuple[str, str]
@@ -47,6 +48,8 @@ def order(ts: int | None) -> tuple[bool, int]:
 
 
 class TableMachine(RuleBasedStateMachine):
+    where = STORE
+
     @initialize(
         kind=st.sampled_from(["cow", "mor"]),
         version=st.sampled_from([6, 8, 9]),
@@ -56,7 +59,8 @@ class TableMachine(RuleBasedStateMachine):
     )
     def start(self, kind: str, version: int, event: bool, partitioned: bool, index: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="lakesql-machine-"))
-        self.path = str(self.folder / "t")
+        self.lake = Lake(self.where, self.folder)
+        self.path = self.lake.path()
         self.index = index
         self.event = event
         self.partitioned = partitioned
@@ -81,11 +85,12 @@ class TableMachine(RuleBasedStateMachine):
                 "hoodie.clean.automatic": "false",  # `clean` decides when, and what is forgotten here
             },
         )
-        self.con: Connection = connect(warehouse=str(self.folder))
+        self.con: Connection = connect(warehouse=self.lake.address)
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             self.con.close()
+            self.lake.remove(self.lake.address)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def at_home(self, key: Key) -> Key:
@@ -186,7 +191,7 @@ class TableMachine(RuleBasedStateMachine):
         settings |= {clustering.LAYOUT: strategy} if order else {}
         con = duckdb.connect()
         make_utc(con)
-        storage = FaultyStorage(LocalStorage(self.path), call, "after")
+        storage = FaultyStorage(open_storage(self.path), call, "after")
         with contextlib.suppress(FaultError, LakeError, OSError, duckdb.Error):
             clustering.cluster(con, storage, settings)
         self.table.cluster(order, strategy if order else None)
@@ -198,7 +203,7 @@ class TableMachine(RuleBasedStateMachine):
         rows = [(self.at_home(key), v, ts) for key, v, ts in rows]
         con = duckdb.connect()
         con.register("rows", self.batch(rows))
-        storage = FaultyStorage(LocalStorage(self.path), call, how)
+        storage = FaultyStorage(open_storage(self.path), call, how)
         with contextlib.suppress(FaultError, LakeError, OSError, duckdb.Error):
             write(con, load(storage), "SELECT * FROM rows", operation="upsert")
         writes = [i for i in self.table.state.timeline.completed_writes() if i.action not in SERVICE_ACTIONS]
@@ -256,7 +261,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule(call=st.integers(1, 60), how=st.sampled_from(["before", "after", "torn"]))
     def crash_while_compacting(self, call: int, how: str) -> None:
         """Whatever is left, the rows are the same and the next run finishes it."""
-        storage = FaultyStorage(LocalStorage(self.path), call, how)
+        storage = FaultyStorage(open_storage(self.path), call, how)
         with contextlib.suppress(FaultError, LakeError, OSError, duckdb.Error):
             compaction.compact(duckdb.connect(), storage, {})
         assert self.read() == self.rows
@@ -345,3 +350,13 @@ TestTable.settings = settings(
     derandomize=not LONG,
     suppress_health_check=list(HealthCheck),
 )
+
+
+class OnStore(TableMachine):
+    """A few of the same runs, on an S3 server."""
+
+    where = "moto" if STORE == LOCAL else STORE
+
+
+TestTableOnStore = OnStore.TestCase
+TestTableOnStore.settings = settings(TestTable.settings, max_examples=2, stateful_step_count=8)

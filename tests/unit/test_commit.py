@@ -260,9 +260,9 @@ def test_metadata_table_built_while_we_write_is_a_conflict(tmp_path):
     upsert(t, A)
 
     class Meddling(LocalStorage):
-        def create(self, path):
+        def sink(self, path):
             with_metadata_table(t)
-            return super().create(path)
+            return super().sink(path)
 
     with pytest.raises(CommitConflict, match="another writer built a metadata table"):
         put(t, values(B), storage=Meddling(t.path))
@@ -287,11 +287,11 @@ def test_commit_of_another_engine_to_our_group_in_between_is_a_conflict(tmp_path
     class Meddling(LocalStorage):
         busy = False
 
-        def create(self, path):
+        def sink(self, path):
             if not self.busy:
                 self.busy = True
                 foreign_commit(t, "20990101000000000")
-            return super().create(path)
+            return super().sink(path)
 
     with pytest.raises(CommitConflict, match=r"was changed by commit 20990101000000000 after this write read it"):
         put(t, values(("a", "x", 5, 50)), storage=Meddling(t.path))
@@ -319,11 +319,11 @@ def test_instant_that_was_rolled_back_under_us_is_a_conflict(tmp_path):
     upsert(t, A)
 
     class Meddling(LocalStorage):
-        def create(self, path):
+        def sink(self, path):
             for info in self.list(".hoodie/timeline")[0]:
                 if info.path.endswith(".inflight") and info.path.rsplit("/", 1)[-1].split(".")[0] not in done:
                     self.delete(info.path)
-            return super().create(path)
+            return super().sink(path)
 
     done = committed(t)
     with pytest.raises(CommitConflict, match="another writer rolled our commit"):
