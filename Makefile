@@ -20,17 +20,22 @@ DUCKLAKE_VENV := .venv-ducklake
 DUCKLAKE := duckdb==1.5.5 duckdb-extension-ducklake==1.5.5 pyarrow
 QUACK_VENV := .venv-quack
 KAFKA := .kafka
+VERSITYGW := .versitygw
+VERSITYGW_VERSION := v1.8.0
+GO ?= $(or $(shell command -v go),/usr/local/go/bin/go)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
 # What `make test` runs: everything without a JVM; with LAKESQL_SPARK=required the slow tests, Spark and the broker too.
 LAKESQL_SPARK ?=
-FAST := not spark and not kafka and not slow and not bench
+# Where the tests of `make test-s3` keep their tables: moto, or versitygw after `make versitygw`.
+STORE ?= moto
+FAST := not spark and not kafka and not slow and not bench and not store
 
-.PHONY: help venv spark kafka demo test test-fast test-interop interop-matrix test-golden test-crash test-docs check format bench bench-small bench-check ducklake quack test-quack regold wheel-check clean
+.PHONY: help venv spark kafka demo test test-fast test-interop interop-matrix test-golden test-crash test-docs test-s3 versitygw check format bench bench-small bench-check ducklake quack test-quack regold wheel-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9 -]*:.*## / { n = split($$1, names, " "); for (i = 1; i <= n; i++) printf "  make %-14s %s\n", names[i], $$2 }' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.test ## make .venv with the package (editable) and its test tools
 
@@ -81,7 +86,7 @@ docs: $(VENV)/.docs ## build the documents as a site into site/; a broken link e
 
 ifeq ($(LAKESQL_SPARK),required)
 test: $(VENV)/.test spark kafka quack ## all tests without a JVM, under 10 minutes; LAKESQL_SPARK=required adds slow tests, Spark, Kafka, Quack
-	LAKESQL_QUACK=required $(PYTEST) -q -n auto -m "not spark and not kafka and not bench"
+	LAKESQL_QUACK=required $(PYTEST) -q -n auto -m "not spark and not kafka and not bench and not store"
 	LAKESQL_SPARK=required LAKESQL_KAFKA=required $(PYTEST) -n 2 --dist loadgroup -m "spark or kafka" tests/interop tests/crash
 else
 test: $(VENV)/.test
@@ -99,7 +104,17 @@ interop-matrix: $(VENV)/.test spark kafka ## run the interop tests, keep date, v
 	$(PYTEST) -q tests/docs/test_interop_matrix.py --regold
 
 test-golden test-crash test-docs: test-%: $(VENV)/.test ## one folder of tests, slow ones included
-	$(PYTEST) -q -n auto -m "not spark" tests/$*
+	$(PYTEST) -q -n auto -m "not spark and not store" tests/$*
+
+test-s3: $(VENV)/.test ## the golden, property and crash tests on an S3 server, faults at its requests; STORE=versitygw for a real one
+	LAKESQL_TEST_STORE=$(STORE) $(PYTEST) -q -n auto -m "not spark and not kafka and not bench" tests/golden tests/property tests/crash tests/s3
+
+versitygw: $(VERSITYGW)/versitygw ## compile the S3 server that tests and benchmarks use (needs Go); minutes
+
+$(VERSITYGW)/versitygw:
+	@command -v $(GO) > /dev/null || { echo "versitygw needs Go 1.24 or newer" >&2; exit 1; }
+	@echo "compiling versitygw $(VERSITYGW_VERSION)"
+	@GOBIN=$(CURDIR)/$(VERSITYGW) $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION)
 
 check: $(VENV)/.test ## lint, types, layers and the fast tests
 	$(BIN)/ruff check .
@@ -147,4 +162,4 @@ wheel-check: $(VENV)/.test ## build the wheel, install it on every Python at han
 	@$(BIN)/python tests/packaging/check_wheel.py $(WHEEL)
 
 clean: ## remove the environments and all caches
-	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(QUACK_VENV) $(KAFKA) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(SPARK_VENV) $(DUCKLAKE_VENV) $(QUACK_VENV) $(KAFKA) $(VERSITYGW) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -37,7 +37,7 @@ _WRITE = (
     *("lock", "table", "keys in the newest log", "heartbeat", "requested", "inflight", "marker", "log file"),
     *("timeline again", "completed", "traces removed", "lock given back"),
 )
-_FIRST = ("table", "newest commit", "whose lock it is")
+_FIRST = ("table", "commits", "whose lock it is", "keys in the base file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Goal:
 GOALS = (
     Goal("plan", "first", PARTITIONS, _LOOK),
     Goal("plan", "following", 12, _LOOK[:2]),
-    Goal("append", "first", 16, (*_FIRST, *_WRITE)),
+    Goal("append", "first", 18, (*_FIRST, *_WRITE)),
     Goal("append", "following", 12, _WRITE),
 )
 

@@ -7,6 +7,7 @@ file is there, since plans name files that were listed.
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -20,12 +21,16 @@ from lakesql.storage_base import SCHEME, addresses
 Opener = Callable[[str], ObjectFile]
 
 _openers: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
-_guard = threading.Lock()
+_newest: "deque[Any]" = deque(maxlen=16)
+"""A result that is read on outlives the connection's memory of its table."""
+_guard = threading.RLock()
 
 
 def known_as(number: int, storage: Any) -> None:
-    """Let paths with this number be those of a storage, as long as it lives."""
-    _openers[number] = storage
+    """Let paths with this number be those of a storage, as long as it lives, and for a while after."""
+    if number not in _openers:
+        _openers[number] = storage
+        _newest.append(storage)
 
 
 def path_of(number: int, scheme: str, place: str) -> str:
@@ -83,6 +88,8 @@ class Bridge(AbstractFileSystem):  # type: ignore[misc]
 
 def attach(con: duckdb.DuckDBPyConnection) -> None:
     """Give the database of a connection the file system, unless it has it."""
+    if con.filesystem_is_registered(SCHEME):
+        return
     with _guard:
         if not con.filesystem_is_registered(SCHEME):
             con.register_filesystem(Bridge())

@@ -10,7 +10,6 @@ Not here: what a request does when it fails (`store_calls`), the lock (`store_lo
 import functools
 import itertools
 import os
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +39,8 @@ except ImportError as _error:
         "Object stores (s3://, gs://, az://) need the extra 'cloud', which is not installed. "
         "Install it: pip install 'lakesql[cloud]'."
     ) from _error
+
+from lakesql.store_errors import BehindTheEndError, first_line, is_refusal, told
 
 T = TypeVar("T")
 
@@ -135,7 +136,7 @@ def _client(place: Place, found: Access, retry: Any = None) -> Any:
     try:
         return kinds[place.scheme](place.bucket, retry_config=retry, **given)
     except (exceptions.BaseError, ValueError) as error:
-        raise TableError(f"{place.root}: no client can be made for it: {_first_line(error)}") from None
+        raise TableError(f"{place.root}: no client can be made for it: {first_line(error)}") from None
 
 
 class ObjectStorage(Storage):
@@ -152,7 +153,7 @@ class ObjectStorage(Storage):
         self._known: dict[str, FileInfo] = {}
         self._written: tuple[str, str | None] = ("", None)
         self._flights: dict[str, Future[Tail]] = {}
-        self._ahead = Ahead(self._fetched_tail, lambda *call: _pool().submit(*call))
+        self._ahead = Ahead(self._fetched_tail, lambda fetch, path: _pool().submit(in_context(fetch), path))
         self._guard = threading.Lock()
         self._asked = False
         self._calls = Calls(self.uri, lambda kind: self._count(kind, 1))
@@ -164,7 +165,7 @@ class ObjectStorage(Storage):
 
     def _call(self, kind: str, path: str, function: Callable[[], T]) -> T:
         """Every request: `kind` is get, head, list, create, match, put, part, delete or copy."""
-        with _told(f"{self.uri}/{path}" if path else self.uri, kind):
+        with told(f"{self.uri}/{path}" if path else self.uri, kind):
             return self._calls.run(kind, path, function)
 
     def _conditionally(self, kind: str, path: str, data: bytes, mode: Any) -> str | None:
@@ -180,9 +181,9 @@ class ObjectStorage(Storage):
                 return there.attributes.get(MARK), str(there.meta["e_tag"])
             return None
 
-        with _told(f"{self.uri}/{path}", kind):
+        with told(f"{self.uri}/{path}", kind):
             try:
-                made = self._calls.conditionally(kind, path, put, _is_refusal, found)
+                made = self._calls.conditionally(kind, path, put, is_refusal, found)
             except FileNotFoundError as error:
                 if kind == "match":
                     return None  # the object is gone
@@ -239,7 +240,7 @@ class ObjectStorage(Storage):
 
         try:
             data = self._call("get", path, get)
-        except _BehindTheEndError:
+        except BehindTheEndError:
             return b""
         self._read_bytes(len(data))
         return data
@@ -570,59 +571,6 @@ def _pool() -> ThreadPoolExecutor:
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-class _BehindTheEndError(Exception):
-    """A range was asked for that begins where the object has ended."""
-
-
-def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, exceptions.PreconditionError | exceptions.AlreadyExistsError)
-
-
-_DOING = {"get": "read", "head": "read", "list": "listed", "delete": "removed"}
-
-
-@contextmanager
-def _told(where: str, kind: str) -> Iterator[None]:
-    """Within, errors of the client become TableError, but for those that are answers."""
-    doing = _DOING.get(kind, "written")
-    try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(f'Cannot open file "{where}": No such file') from None
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
-        raise TableError(
-            f"{where}: cannot be {doing}: the store refuses it. Check the credentials and what they may do, then try "
-            "again."
-        ) from None
-    except exceptions.BaseError as error:
-        text = _first_line(error)
-        if kind == "get" and ("416" in text or "Wanted range starting at" in text):
-            raise _BehindTheEndError from None
-        # The client's own error tells whole addresses, which may be signed.
-        raise TableError(f"{where}: cannot be {doing}: {text}") from None
-
-
-_ADVICE = {
-    "NoSuchBucket": "There is no such bucket. Correct the address, or create the bucket.",
-    "InvalidAccessKeyId": "The store does not know the access key. Correct the credentials.",
-    "SignatureDoesNotMatch": "The secret key does not fit the access key. Correct the credentials.",
-    "ExpiredToken": "The credentials have expired. Renew them.",
-    "AuthorizationHeaderMalformed": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
-    "PermanentRedirect": "The bucket is in another region. Set lakesql.store.region or AWS_REGION.",
-}
-"""What the codes of S3 mean to a person."""
-
-
-def _first_line(error: Exception) -> str:
-    """What a client says, without the notes for its makers and without the query of an address, which may be signed."""
-    told, _, _ = str(error).partition("\n\nDebug source:")
-    code = re.search(r"<Code>(\w+)</Code>", told)
-    if code is not None and code[1] in _ADVICE:
-        return _ADVICE[code[1]]
-    line = told.split("\n", 1)[0] + (f" {code[1]}" if code is not None else "")
-    return " ".join(word.partition("?")[0] if "://" in word else word for word in line.split(" "))
 
 
 def _milliseconds(meta: Any) -> int:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOCK_FOLDER = ".hoodie/.locks"
-TABLE_LOCK = "lakesql"
-"""The name of a table's lock."""
 SCHEME = "lakesql"
 """Of the paths of objects in DuckDB: `lakesql://NUMBER-s3/bucket/key`."""
+TABLE_LOCK = "lakesql"
+"""The name of a table's lock."""
 TEMPORARY = ".lakesql-tmp-"
 
 

@@ -256,6 +256,7 @@ def row_of(con: duckdb.DuckDBPyConnection, state: TableState) -> Row | None:
     files = [f for f in state.base_files() if f.name.endswith(".parquet")]
     if not files:
         return None
+    state.storage.attach(con)
     path = state.storage.data_path(max(files, key=lambda f: f.size_bytes).path)
     sample = con.cursor().sql(f"SELECT * FROM read_parquet({literal(path)}) LIMIT {_SAMPLE_ROWS}").to_arrow_table()
     if not sample.num_rows:

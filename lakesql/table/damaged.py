@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
+from lakesql import errors
 from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
 from lakesql.storage_base import addresses
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from lakesql.table.state import TableState
 
 _PATH = re.compile(r"""(["'])((?:/|\w+://).+?\.parquet)\1""")
+_OF_A_STORE = re.compile(r"Traceback [^\n]*\n(?: [^\n]*\n)*([\w.]+): ([\s\S]*)")
+"""What DuckDB makes of an error of the file system that reads objects."""
 _UNREADABLE = re.compile(
     r"magic bytes|too small|read file|read parquet|decompress|deserialize|corrupt|cannot open|encrypted|no files found",
     re.I,
@@ -47,6 +50,11 @@ def damage(error: Exception, states: Iterable["TableState"]) -> LakeError | None
     if over := refusal(current()):
         return over
     told = addresses(str(error))
+    if ours := _OF_A_STORE.match(told):
+        kind = getattr(errors, ours[1].rpartition(".")[2], None)
+        if isinstance(kind, type) and issubclass(kind, LakeError):
+            return kind(ours[2])
+        told = ours[2]
     text = told.splitlines()[0] if told else ""
     named = _PATH.search(told)
     if named and _UNREADABLE.search(text):

@@ -205,6 +205,7 @@ def to_sql(
     `alone`: nobody is about to ask for further columns, so they are left out of what is decoded, too.
     """
     live.note(plan.view.state.path, plan.paths())
+    plan.view.state.storage.attach(cur)
     names = list(plan.schema.names if columns is None else columns)
     wanted = names if plan.commits is None or "_hoodie_commit_time" in names else [*names, "_hoodie_commit_time"]
     clean = [s.base for s in plan.slices if s.base is not None and not s.logs and _may_have(plan, s.base)]

@@ -204,6 +204,7 @@ def _write_once(
     started, before = time.perf_counter(), Traffic.of(state.storage)
     verb, config = verb_of(operation), parse_settings({**of_table(state), **settings})
     require_writable(state)
+    state.storage.attach(con)
     index = index_of(state, config)
     result: WriteResult | None = None
     notes: list[str] = []

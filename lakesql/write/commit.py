@@ -139,7 +139,8 @@ def complete(
     body = encode_commit(metadata, version=txn.config.version, replace=txn.action == "replacecommit")
     path = _file(txn, COMPLETED, completed)
     publish(txn, path, body)
-    note_commit(state, named, path, body)
+    with suppress(Exception):  # the commit is complete: what is not remembered is asked for
+        note_commit(state, named, path, body)
     return completed or txn.instant
 
 

@@ -41,7 +41,6 @@ def template(request: pytest.FixtureRequest, lake: Lake) -> tuple[str, list[str]
     return path, done
 
 
-@pytest.mark.on_store(every=6)
 @pytest.mark.parametrize("how", ["before", "after", "torn"])
 def test_a_crash_at_any_call_loses_nothing_and_the_next_run_finishes(
     how: str, template: tuple[str, list[str]], lake: Lake

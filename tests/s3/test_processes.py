@@ -1,6 +1,6 @@
 """Eight processes on one table in a bucket: every acknowledged row is there, every refused one is not.
 
-LAKESQL_STORE_SECONDS says for how long; the slow test takes two minutes.
+LAKESQL_STORE_SECONDS says for how long; the test that `make test-s3` adds takes two minutes.
 """
 
 import os
@@ -74,7 +74,7 @@ def test_eight_processes_lose_nothing_that_was_acknowledged(kind: Kind, server: 
     eight(server, kind, SECONDS)
 
 
-@pytest.mark.slow
+@pytest.mark.store
 @pytest.mark.parametrize("kind", [Kind("mor", 9), Kind("cow", 6)], ids=str)
 def test_eight_processes_for_two_minutes_lose_nothing_that_was_acknowledged(kind: Kind, server: Server) -> None:
     print(eight(server, kind, 120))

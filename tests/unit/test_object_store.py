@@ -98,6 +98,27 @@ def test_the_table_functions_read_buckets_on_a_connection_of_the_user(lake: str)
         assert plain.sql(f"SELECT sum(id) FROM hudi_snapshot('{lake}/elsewhere/t')").fetchall() == [(3,)]
 
 
+def test_a_table_is_made_of_a_query_and_moved_between_a_bucket_and_a_disk(lake: str, tmp_path: Path) -> None:
+    with lakesql.connect(warehouse=lake) as con:
+        con.execute(
+            "CREATE TABLE t USING hudi TBLPROPERTIES (primaryKey = 'id') AS SELECT i AS id, 'é' AS v FROM range(3) r(i)"
+        )
+        con.execute(
+            f"CREATE TABLE d USING hudi LOCATION '{tmp_path}/d' AS SELECT * EXCLUDE (v) FROM (SELECT id, v FROM t)"
+        )
+        assert con.execute("SELECT sum(d.id), count(*) FROM d JOIN t USING (id)").fetchall() == [(3, 3)]
+        con.execute("DROP TABLE t PURGE")
+        assert not open_storage(f"{lake}/t").listed("")
+
+
+def test_procedures_look_into_buckets(lake: str) -> None:
+    with lakesql.connect(warehouse=lake) as con:
+        con.execute("CREATE TABLE t (id bigint) USING hudi TBLPROPERTIES (primaryKey = 'id')")
+        con.execute("INSERT INTO t SELECT * FROM range(10)")
+        assert con.execute("CALL show_invalid_parquet(path => '" + lake + "/t')").fetchall() == []
+        assert con.execute("CALL doctor(table => 't')").fetchall() is not None
+
+
 def test_a_filter_on_the_partition_opens_the_files_of_that_partition(lake: str) -> None:
     with lakesql.connect(warehouse=lake) as con:
         con.execute("CREATE TABLE t (id bigint, d int) USING hudi PARTITIONED BY (d)")

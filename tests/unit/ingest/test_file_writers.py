@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lakesql.errors import JobError
 from lakesql.ingest.file_writers import writer_of
 from lakesql.ingest.model import AVRO_SCHEMA
-from lakesql.storage import LocalStorage, Sink
+from lakesql.storage import LocalStorage, Sink, open_storage
 
 ROWS = pa.table(
     {
@@ -134,6 +134,24 @@ def test_plain_bytes_are_framed_as_asked(
         ((len(v or b"") + len(mark)).to_bytes(8, "big") if sized else b"") + (v or b"") + mark for v in values[cut:]
     )
     assert path.read_bytes() == expected
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PARQUET", "TXT"])
+def test_a_file_in_a_bucket_has_the_bytes_of_one_on_a_disk(kind: str, tmp_path: Path) -> None:
+    rows = ROWS.select(["name"]) if kind == "TXT" else ROWS
+    done = []
+    bucket = open_storage(f"memory://{tmp_path.name}/files")
+    for storage in (LocalStorage(tmp_path), bucket):
+        writer = writer_of({"writer.output.format": kind})[1](storage.sink("x/part"), rows.schema, "orders")
+        writer.append(rows)
+        writer.append(rows)
+        done.append(writer.close())
+    assert done[0] == done[1]
+    assert bucket.read("x/part") == (tmp_path / "x/part").read_bytes()
+    given_up = writer_of({"writer.output.format": kind})[1](bucket.sink("x/other"), rows.schema, "orders")
+    given_up.append(rows)
+    given_up.abandon()
+    assert bucket.stat("x/other") is None
 
 
 def test_several_columns_are_no_plain_bytes(tmp_path: Path) -> None:
