@@ -9,11 +9,12 @@ There is no scheduler in here: who runs the tasks, and how often, is the caller'
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from lakesql.errors import TableError
+from lakesql.handle_rows import Rows
 from lakesql.storage import Storage
 from lakesql.table.interrupts import interrupts
 from lakesql.table.known_settings import make_utc
@@ -23,8 +24,6 @@ from lakesql.write.result import WriteResult
 if TYPE_CHECKING:
     from lakesql.write.plans import Plan
     from lakesql.write.tasks import Task, TaskResult
-
-Rows = Any
 
 
 class PlannedWrites:

@@ -4,9 +4,12 @@ Colours are the page's own ones and grey of half opacity, so one markup is reada
 its style sheet, which some viewers take away, it is still a plain table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from lakesql.counted import counted
+
+_TABLES_SHOWN = 50
 _LINE = "1px solid rgba(128,128,128,.35)"
 _STYLE = (
     "<style>"
@@ -81,3 +84,12 @@ def _cell(value: str | None, number: bool) -> str:
 
 def _side(number: bool) -> str:
     return ' class="n"' if number else ""
+
+
+def warehouse(folder: str, tables: Mapping[str, str], read_only: bool) -> str:
+    """A connection: its tables by name, and their paths."""
+    listed = sorted(tables.items())
+    shown = [table(("table", "path"), listed[:_TABLES_SHOWN])] if listed else []
+    shown += [line(f"... and {len(listed) - _TABLES_SHOWN:,} more")] if len(listed) > _TABLES_SHOWN else []
+    shown += [line("read-only", quiet=True)] if read_only else []
+    return page(title("lakesql", f"{counted(len(listed), 'Hudi table')}, warehouse {folder}"), *shown)

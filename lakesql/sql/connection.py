@@ -11,8 +11,8 @@ Imports inside of functions keep what most connections never use from being load
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -55,10 +55,10 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
-from lakesql.store_calls import Meter, Requests, budget_of, current, metered, refusal
+from lakesql.store_calls import Meter, Requests, budget_of, current, metered
 from lakesql.table import outcomes
 from lakesql.table.clock import Clock, system_clock
-from lakesql.table.damaged import damage
+from lakesql.table.damaged import answered, damage
 from lakesql.table.interrupts import interrupts
 from lakesql.table.names import quote
 
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from lakesql.write import WriteResult
 
 _ANSWER = "__lakesql_answer"
-_TABLES_SHOWN = 50
 _HANDLE_CONFIG = ("memory_limit", "threads", "temp_directory", "max_memory")
 
 
@@ -376,17 +375,17 @@ class Connection:
 
     def fetchone(self) -> Any:
         """The next row of the last `execute`, None at the end."""
-        with _damage_named(self._session.last_requests):
+        with answered(self._session.last_requests):
             return self.duckdb.fetchone()
 
     def fetchmany(self, size: int = 1) -> list[Any]:
         """The next rows of the last `execute`."""
-        with _damage_named(self._session.last_requests):
+        with answered(self._session.last_requests):
             return self.duckdb.fetchmany(size)
 
     def fetchall(self) -> list[Any]:
         """The remaining rows of the last `execute`."""
-        with _damage_named(self._session.last_requests):
+        with answered(self._session.last_requests):
             return self.duckdb.fetchall()
 
     @property
@@ -569,15 +568,7 @@ class Connection:
     def _repr_html_(self) -> str:
         from lakesql import markup
 
-        tables = sorted(self.tables.items())
-        count = counted(len(tables), "Hudi table")
-        shown = [markup.table(("table", "path"), tables[:_TABLES_SHOWN])] if tables else []
-        shown += [markup.line(f"... and {len(tables) - _TABLES_SHOWN:,} more")] if len(tables) > _TABLES_SHOWN else []
-        return markup.page(
-            markup.title("lakesql", f"{count}, warehouse {self.warehouse}"),
-            *shown,
-            *([markup.line("read-only", quiet=True)] if self._session.read_only else []),
-        )
+        return markup.warehouse(self.warehouse, self.tables, self._session.read_only)
 
 
 def _package(name: str) -> Any:
@@ -593,18 +584,6 @@ def _package(name: str) -> Any:
 def _named(pieces: Sequence[Piece]) -> set[str]:
     """Every identifier of some statements, in lower case."""
     return {t.name.lower() for piece in pieces for t in piece.tokens if t.kind in IDENTIFIERS}
-
-
-@contextmanager
-def _damage_named(meter: Meter | None) -> Iterator[None]:
-    """Within, DuckDB's error about a base file that cannot be read, or a request too many, is ours."""
-    try:
-        with metered(meter or Meter()):
-            yield
-    except DuckDBError as error:
-        if found := refusal(meter) or damage(error, ()):
-            raise found from error
-        raise
 
 
 def _spark_query(text: str) -> str:

@@ -16,7 +16,7 @@ from lakesql import errors
 from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
 from lakesql.storage_base import addresses
-from lakesql.store_calls import current, refusal
+from lakesql.store_calls import Meter, current, metered, refusal
 
 if TYPE_CHECKING:
     from lakesql.table.state import TableState
@@ -40,6 +40,18 @@ def damage_named(state: "TableState") -> Iterator[None]:
         if found is None:
             raise
         raise found from error
+
+
+@contextmanager
+def answered(meter: Meter | None) -> Iterator[None]:
+    """Within, rows are fetched: DuckDB's error about a base file that cannot be read, or a request too many, is ours."""
+    try:
+        with metered(meter or Meter()):
+            yield
+    except duckdb.Error as error:
+        if found := refusal(meter) or damage(error, ()):
+            raise found from error
+        raise
 
 
 def damage(error: Exception, states: Iterable["TableState"]) -> LakeError | None:
