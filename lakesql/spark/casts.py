@@ -87,6 +87,10 @@ def _text_of(expression: Any) -> str | None:
 
 def _changes(given: str, wanted: str, inner: str, text: str | None, above: str) -> str:
     """Why a cast gives another value than in DuckDB; '' when it does not."""
+    if given == wanted:
+        return ""
+    if ("<" in given or "<" in wanted) and given != "void":
+        return "the type of a nested value changes"
     fraction = given in _FRACTIONS or (given.startswith("decimal") and not given.endswith(",0)"))
     if wanted in _INTEGERS and fraction and inner not in _WHOLE:
         return "Spark cuts what DuckDB rounds; write CAST(round(x) AS ...) or floor"

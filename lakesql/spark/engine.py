@@ -159,7 +159,7 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
         return bool(given.scale <= wanted.scale)
     if pa.types.is_floating(given):
-        return pa.types.is_floating(wanted)
+        return bool(pa.types.is_floating(wanted))
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     binaries = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
     for group in (texts, binaries):

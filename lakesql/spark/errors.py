@@ -65,6 +65,10 @@ def said(error: Exception) -> str:
     first = next((line for line in lines if not line.startswith(("at ", "An error occurred"))), type(error).__name__)
     kept = [first, *causes[-1:]][:_LINES_MAX]
     plain = [_ADVICE.sub("", re.sub(r"^:?\s*(?:\w+\.)+\w+(?:Exception|Error): ", "", line)) for line in kept]
+    plain = [
+        line.removeprefix("Exception thrown in awaitResult: ").removeprefix("Exception thrown in awaitResult:")
+        for line in plain
+    ]
     text = ": ".join(dict.fromkeys(line.strip() for line in plain if line.strip()))
     return text if text.endswith((".", "!", "?")) else text + "."
 

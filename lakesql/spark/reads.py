@@ -128,8 +128,9 @@ class Reads:
 
     def _replace(self, place: exp.Expression, view: str) -> None:
         alias = place.args.get("alias")
-        if alias is None and isinstance(place, exp.Table) and isinstance(place.this, exp.Identifier | exp.Anonymous):
-            alias = exp.TableAlias(this=exp.to_identifier(place.name, quoted=True))
+        name = place.this.name if isinstance(place, exp.Table) else ""
+        if alias is None and name:
+            alias = exp.TableAlias(this=exp.to_identifier(name, quoted=True))
         new = exp.Table(this=exp.to_identifier(view, quoted=True), alias=alias, joins=place.args.get("joins"))
         new.meta["placed"] = True
         place.replace(new)
@@ -326,7 +327,7 @@ def _is_cte(table: exp.Table) -> bool:
     """Whether a name means a query of WITH."""
     if not isinstance(table.this, exp.Identifier) or len(table.parts) > 1:
         return False
-    node: exp.Expression | None = table
+    node: exp.Expr | None = table
     while node is not None:
         above = node.parent
         found = above.args.get("with_") if above is not None else None

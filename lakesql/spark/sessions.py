@@ -38,6 +38,7 @@ SAME = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.caseSensitive": "false",
+    "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.parser.escapedStringLiterals": "false",
@@ -113,7 +114,7 @@ def start(config: Mapping[str, str], warehouse: str) -> Any:
     for key, value in options.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("FATAL")  # what fails is raised, with its cause
     return adopted(session)
 
 

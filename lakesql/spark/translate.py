@@ -8,6 +8,7 @@ bound the statement: `casts` looks at them there.
 
 import re
 from collections.abc import Callable
+from typing import cast
 
 import sqlglot
 from sqlglot import exp
@@ -35,7 +36,7 @@ _EXPRESSIONS: tuple[type, ...] = (
     exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT,
     exp.GTE, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In, exp.Between, exp.Exists, exp.Case, exp.If, exp.Coalesce,
     exp.Nullif, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Cast, exp.DataType, exp.DataTypeParam,
-    exp.DPipe, exp.Concat, exp.Like, exp.ILike, exp.Escape, exp.Collate, exp.Var, exp.Dot,
+    exp.DPipe, exp.Concat, exp.Like, exp.ILike, exp.Escape, exp.Collate, exp.Var, exp.Dot, exp.ColumnDef,
 )  # fmt: skip
 _FUNCTIONS: tuple[type, ...] = (
     exp.Count, exp.CountIf, exp.Sum, exp.Min, exp.Max, exp.Avg, exp.LogicalAnd, exp.LogicalOr, exp.RowNumber, exp.Rank,
@@ -52,6 +53,7 @@ _TYPES = {
     "DOUBLE": "DOUBLE", "DECIMAL": "DECIMAL", "VARCHAR": "STRING", "TEXT": "STRING", "DATE": "DATE",
     "TIMESTAMP": "TIMESTAMP_NTZ", "TIMESTAMPNTZ": "TIMESTAMP_NTZ", "TIMESTAMPTZ": "TIMESTAMP", "VARBINARY": "BINARY",
     "INT128": "DECIMAL(38, 0)",
+    **{nested: nested for nested in ("ARRAY", "LIST", "STRUCT", "MAP")},
 }  # fmt: skip
 _CONSTANT_TYPES = re.compile(
     r"BOOLEAN|(TINY|SMALL|BIG|HUGE)INT|INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\s*\d+\)|VARCHAR|DATE|TIMESTAMP|TIMESTAMP WITH TIME ZONE"
@@ -73,7 +75,7 @@ def parsed(text: str) -> exp.Expression:
         raise Unsupported(f"the statement cannot be brought to Spark: {detail}. {ADVICE}") from error
     if not isinstance(found, exp.Query):
         raise Unsupported(f"{_first_word(text)} on Spark is not supported. {ADVICE}")
-    return found
+    return cast(exp.Expression, found)
 
 
 def spark_sql(tree: exp.Expression, constant: Constant, columns: list[str] | None = None) -> str:
@@ -92,13 +94,11 @@ def spark_sql(tree: exp.Expression, constant: Constant, columns: list[str] | Non
 
 def literal_of(value: str | None, kind: str, shown: str) -> exp.Expression:
     """A value as Spark's expression. Unsupported for a type whose values have no text that both read alike."""
-    if value is None and kind in ('"NULL"', "NULL"):
+    if value is None:
         return exp.null()
     if not _CONSTANT_TYPES.fullmatch(kind):
         raise Unsupported(f"{shown} is a value of type {kind}, which cannot be given to Spark. {ADVICE}")
     typed = exp.DataType.build(kind, dialect="duckdb")
-    if value is None:
-        return exp.cast(exp.null(), typed)
     if kind == "VARCHAR":
         return exp.Literal.string(value)
     if kind == "TIMESTAMP WITH TIME ZONE":
@@ -155,7 +155,7 @@ def _worth_folding(node: exp.Expression) -> bool:
     )
 
 
-def _require_same(node: exp.Expression) -> None:
+def _require_same(node: exp.Expr) -> None:
     name = node.sql_names()[0].lower() + "()" if isinstance(node, exp.Func) else type(node).__name__
     if isinstance(node, exp.Anonymous):
         name = f"{node.name.lower()}()"
@@ -166,7 +166,7 @@ def _require_same(node: exp.Expression) -> None:
         raise Unsupported(f"{wrong} is not supported on Spark. {ADVICE}")
 
 
-def _wrong(node: exp.Expression) -> str:
+def _wrong(node: exp.Expr) -> str:
     """What about a node of an allowed kind is not allowed, or ''."""
     args = node.args
     if isinstance(node, exp.Star) and any(args.get(k) for k in ("except_", "except", "replace", "rename")):
@@ -219,7 +219,7 @@ def _changed(node: exp.Expression) -> exp.Expression:
     if isinstance(node, exp.Avg):
         return exp.Avg(this=exp.cast(node.this, exp.DataType.build("DOUBLE"), copy=False))
     if isinstance(node, exp.Collate):
-        return node.this
+        return cast(exp.Expression, node.this)
     if isinstance(node, exp.Like | exp.ILike) and not isinstance(node.parent, exp.Escape):
         # Without ESCAPE DuckDB has no escape character and Spark has the backslash.
         kept = type(node)(this=node.this, expression=node.expression)

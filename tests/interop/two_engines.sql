@@ -32,8 +32,10 @@ WITH best AS (SELECT city, id, row_number() OVER (PARTITION BY city ORDER BY far
 SELECT id FROM trips WHERE rider LIKE 'RIDER_%' OR rider IS NULL ORDER BY id;
 SELECT id, day, seen, CAST(seen AS DATE) AS seen_day, year(day) AS y FROM trips WHERE day > DATE '2026-01-02' + INTERVAL 1 DAY ORDER BY day, id;
 SELECT id FROM trips_ro WHERE id < 3 ORDER BY id;
-SELECT count(*) AS n FROM hudi_scan('trips', as_of := (SELECT min(instant) FROM hudi_timeline('trips')));
-SELECT id, fare FROM hudi_incremental('trips', (SELECT max(coalesce(completed, instant)) FROM hudi_timeline('trips') WHERE instant < (SELECT max(instant) FROM hudi_timeline('trips')))) ORDER BY id;
+SET VARIABLE first = (SELECT min(instant) FROM hudi_timeline('trips'));
+SELECT id, rider, fare FROM hudi_scan('trips', as_of := getvariable('first')) ORDER BY id;
+SET VARIABLE third = (SELECT completed FROM hudi_timeline('trips') ORDER BY instant LIMIT 1 OFFSET 2);
+SELECT id, fare FROM hudi_incremental('trips', coalesce(getvariable('third'), getvariable('first'))) ORDER BY id;
 SELECT action, state, count(*) AS n FROM hudi_timeline('trips') GROUP BY ALL ORDER BY ALL;
 SELECT stale_groups > 0 AS stale FROM hudi_freshness('trips');
 SELECT missing FROM trips;
