@@ -73,7 +73,7 @@ def open_connection(
 class SparkConnection(Connection):
     """A connection to DuckDB here and to Spark. One thread at a time; `cursor()` gives another."""
 
-    wraps_queries = False
+    _wraps_queries = False
 
     def __init__(
         self, session: Any, config: Mapping[str, str], spark: Any, of_spark: Mapping[str, str], newest: int
