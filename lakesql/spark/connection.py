@@ -89,11 +89,12 @@ class SparkConnection(Connection):
         return self._spark
 
     def frame(self, query: str) -> Any:
-        """Spark's data frame of a query, which is run when and where it is used."""
+        """Spark's data frame of a query, which is run when and where it is used, before the connection is closed."""
         [piece] = split(query)
         text = dialect.query(piece.text) if _has_backticks(piece) else piece.text
         with self._engine.statement("frame"):
             made, _ = self._engine.frame(text)
+            self._engine.reads.keep()
         return made
 
     # ------------------------------------------------------------ running
@@ -257,7 +258,7 @@ class SparkConnection(Connection):
         """Close the connection; the Spark session stays, without what the connection had put into it."""
         try:
             self._changes.forget()
-            self._engine.reads.forget()
+            self._engine.reads.close()
         except Exception as error:  # the session was stopped before: then there is nothing left in it
             if not type(error).__module__.startswith(("py4j", "pyspark", "builtins")):
                 raise

@@ -66,6 +66,7 @@ class Reads:
         self.session = session
         self._exchange = exchange
         self._folder: Path | None = None
+        self._kept: list[Path] = []
         self._count = 0
 
     # ------------------------------------------------------------ what a query reads
@@ -299,8 +300,20 @@ class Reads:
         frame.createOrReplaceTempView(name)
         return name
 
+    def keep(self) -> None:
+        """Keep the rows handed over so far until `close`: a data frame reads them when it is used."""
+        if self._folder is not None:
+            self._kept.append(self._folder)
+            self._folder = None
+
+    def close(self) -> None:
+        """Give up everything."""
+        for folder in self._kept:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.forget()
+
     def forget(self) -> None:
-        """Give up the views of the last statement."""
+        """Give up the views of the last statement, and the rows handed over for it."""
         for table in self.spark.catalog.listTables():
             if table.isTemporary and table.name.startswith(f"__lakesql_{id(self):x}_"):
                 self.spark.catalog.dropTempView(table.name)
