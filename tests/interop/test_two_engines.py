@@ -13,7 +13,7 @@ from tests.interop.spark import ENVIRONMENT, ROOT, SparkHudi, jar
 
 SCRIPT = Path(__file__).with_name("two_engines.sql")
 VERSIONS = (6, 8, 9)
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 
 
 @pytest.fixture(scope="module")
