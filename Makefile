@@ -50,13 +50,13 @@ $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@$(BIN)/python $(PIP_INSTALL) --editable '.[$*]'
 	@touch $@
 
-spark: $(SPARK_VENV)/.installed $(HUDI_JARS) ## make .venv-spark: pyspark and the three Hudi bundles (needs Java 17 and Maven)
+spark: $(SPARK_VENV)/.installed $(HUDI_JARS) ## make .venv-spark: pyspark, the package and the three Hudi bundles (needs Java 17 and Maven)
 
-$(SPARK_VENV)/.installed: Makefile
+$(SPARK_VENV)/.installed: Makefile pyproject.toml
 	@command -v java > /dev/null || { echo "the Spark suite needs Java 17 (apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
 	@echo "installing $(PYSPARK) into $(SPARK_VENV)"
 	@test -x $(SPARK_VENV)/bin/python || $(PYTHON) -m venv $(SPARK_VENV)
-	@$(SPARK_VENV)/bin/python $(PIP_INSTALL) '$(PYSPARK)'
+	@$(SPARK_VENV)/bin/python $(PIP_INSTALL) --editable '.[spark]' '$(PYSPARK)'
 	@touch $@
 
 $(SPARK_VENV)/jars/hudi-spark3.5-bundle_2.12-%.jar: | $(SPARK_VENV)/.installed

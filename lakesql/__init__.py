@@ -23,9 +23,10 @@ from lakesql.errors import (
 
 if TYPE_CHECKING:
     from lakesql import plot as plot
+    from lakesql.engines import connect
     from lakesql.handle import Table, create_table, open_table
     from lakesql.ingest.decode_python import register_decoder
-    from lakesql.sql.connection import Connection, connect
+    from lakesql.sql.connection import Connection
     from lakesql.sql.functions import register
     from lakesql.table.mergers import register_merger
     from lakesql.write import WriteResult
@@ -36,7 +37,7 @@ _LATER = {
     "Connection": "lakesql.sql.connection",
     "Table": "lakesql.handle",
     "WriteResult": "lakesql.write",
-    "connect": "lakesql.sql.connection",
+    "connect": "lakesql.engines",
     "create_table": "lakesql.handle",
     "load_ipython_extension": "lakesql.notebook",
     "open_table": "lakesql.handle",

@@ -110,6 +110,7 @@ Partitions = Annotated[list[str] | None, typer.Option("--partition", help="Only 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of Hudi; may be repeated.")
 ]
+Engine = Annotated[str, typer.Option("--engine", help="Where statements on Hudi tables run: duckdb or spark.")]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Change neither the database nor a table.")]
 
 
@@ -161,11 +162,12 @@ def run(
     maxrows: MaxRows = render.ROWS_MAX,
     warehouse: Warehouse = None,
     read_only: ReadOnly = False,
+    engine: Engine = "duckdb",
 ) -> None:
     """Run a script; stop at the first error and say which line."""
     text = read_script(file)
     require_database(database, _COMMANDS)
-    with connected(database, warehouse, read_only) as con:
+    with connected(database, warehouse, read_only, engine) as con:
         shell = new_shell(con, format.value, maxrows)
         if init is not None:
             _require(batch(shell, read_script(init), init))

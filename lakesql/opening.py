@@ -9,11 +9,11 @@ from pathlib import Path
 
 import duckdb
 
+from lakesql.engines import connect
 from lakesql.errors import LakeError
 from lakesql.sql import script
-from lakesql.sql.connection import Connection, connect
+from lakesql.sql.connection import Connection
 from lakesql.storage import open_storage
-from lakesql.table.state import HOODIE
 
 WAREHOUSE = "warehouse"
 INTERRUPTED = 130
@@ -62,11 +62,13 @@ def table_at(given: str, warehouse: str | None) -> str:
 
 
 def _is_table(path: str) -> bool:
+    from lakesql.table.state import HOODIE
+
     return any(open_storage(path).list(HOODIE))
 
 
 @contextmanager
-def connected(database: str, warehouse: str | None, read_only: bool) -> Iterator[Connection]:
+def connected(database: str, warehouse: str | None, read_only: bool, engine: str = "duckdb") -> Iterator[Connection]:
     """A connection that is closed at the end; Ctrl-C within ends the command with exit code 130.
 
     A warehouse given by name that is not there is said, since it may be a typing error; a file is a LakeError.
@@ -78,7 +80,7 @@ def connected(database: str, warehouse: str | None, read_only: bool) -> Iterator
     if warehouse is not None and local and not Path(folder).exists():
         print(f"Warehouse {folder} does not exist; the first CREATE TABLE makes it.", file=sys.stderr)
     try:
-        with connect(database, warehouse=folder, read_only=read_only) as con:
+        with connect(database, warehouse=folder, read_only=read_only, engine=engine) as con:
             yield con
     except KeyboardInterrupt:
         print("Interrupted", file=sys.stderr)

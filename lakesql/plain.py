@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> None:
     else:
         texts = asked.command or [sys.stdin.read()]
     require_database(asked.database, _COMMANDS)
-    with connected(asked.database, asked.warehouse, asked.read_only) as con:
+    with connected(asked.database, asked.warehouse, asked.read_only, getattr(asked, "engine", "duckdb")) as con:
         shell = new_shell(con, asked.format, asked.maxrows)
         succeeded = asked.init is None or batch(shell, read_script(asked.init), asked.init)
         succeeded = succeeded and all(batch(shell, text, file) for text in texts if shell.running)
@@ -69,6 +69,7 @@ def _parser(script: bool = False) -> ArgumentParser:
     )
     if script:
         parser.add_argument("file", metavar="FILE", type=Path, help="the script; statements end with semicolons")
+        parser.add_argument("--engine", default="duckdb", help="where statements on Hudi tables run: duckdb or spark")
     else:
         parser.add_argument("--version", action="version", version=_version())
         parser.add_argument("-c", dest="command", metavar="SQL", action="append", help="run this and exit")

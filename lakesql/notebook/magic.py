@@ -17,6 +17,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_loca
 from traitlets import Bool, Int
 
 from lakesql.counted import counted
+from lakesql.engines import connect
 from lakesql.errors import SQLError, StaleReadWarning, Unsupported
 from lakesql.interrupt import interruptible
 from lakesql.notebook import grid, options, problems
@@ -24,7 +25,7 @@ from lakesql.notebook.answer import Answer, fetched
 from lakesql.notebook.bar import Bar, Waiting
 from lakesql.notebook.options import Options
 from lakesql.sql import python_objects
-from lakesql.sql.connection import Connection, connect
+from lakesql.sql.connection import Connection
 from lakesql.sql.lexer import Piece, split
 from lakesql.sql.results import WRITE_SCHEMA
 from lakesql.table.interrupts import interrupts
@@ -47,7 +48,7 @@ class LakeMagics(Magics):
         self.progress = self.progress and hasattr(shell, "kernel")  # a terminal cannot draw it
         self._variable: str | None = None
         self._chosen: Connection | None = None
-        self._made: dict[str, Connection] = {}
+        self._made: dict[tuple[str, str], Connection] = {}
 
     @property
     def _names(self) -> dict[str, Any]:
@@ -111,8 +112,10 @@ class LakeMagics(Magics):
     def connection(self, names: Mapping[str, Any], chosen: Options | None = None) -> Connection:
         """The connection that a cell with these options runs on."""
         chosen = chosen or Options()
-        if chosen.connection and chosen.warehouse:
-            raise SQLError("give --connection or --warehouse, not both: a connection has its warehouse.")
+        if chosen.connection and (chosen.warehouse or chosen.engine):
+            raise SQLError(
+                "give --connection or --warehouse and --engine, not both: a connection has its warehouse and engine."
+            )
         if chosen.connection:
             found = names.get(chosen.connection)
             if not isinstance(found, Connection):
@@ -121,18 +124,19 @@ class LakeMagics(Magics):
                     f"Make one: {chosen.connection} = lakesql.connect()"
                 )
             self._variable, self._chosen = chosen.connection, None
-        elif chosen.warehouse:
-            self._variable, self._chosen = None, self._of(chosen.warehouse)
+        elif chosen.warehouse or chosen.engine:
+            folder = chosen.warehouse or (self._chosen.warehouse if self._chosen else "warehouse")
+            self._variable, self._chosen = None, self._of(folder, chosen.engine or "duckdb")
         if self._variable is not None and isinstance(names.get(self._variable), Connection):
             return names[self._variable]  # type: ignore[no-any-return]
         return self._chosen or _in_a_variable(names) or self._of("warehouse")
 
-    def _of(self, warehouse: str) -> Connection:
+    def _of(self, warehouse: str, engine: str = "duckdb") -> Connection:
         """The connection to a warehouse that cells without one of their own share."""
         folder = warehouse if "://" in warehouse else str(Path(warehouse).expanduser().resolve())
-        if folder not in self._made:
-            self._made[folder] = connect(warehouse=folder)
-        return self._made[folder]
+        if (folder, engine) not in self._made:
+            self._made[folder, engine] = connect(warehouse=folder, engine=engine)
+        return self._made[folder, engine]
 
 
 @dataclass(frozen=True, slots=True)

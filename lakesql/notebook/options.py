@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from keyword import iskeyword
 
+from lakesql.engines import ENGINES
 from lakesql.errors import SQLError
 
 
@@ -18,6 +19,7 @@ class Options:
     relation: str | None = None
     connection: str | None = None
     warehouse: str | None = None
+    engine: str | None = None
     rows: int | None = None
     plot: bool = False
     explain: bool = False
@@ -42,13 +44,14 @@ USAGE = """%lakesql [options] SQL, or %%lakesql [options] with the SQL in the li
   --rows N            show this many rows at most
   --meta              show Hudi's columns of SELECT * too
   --warehouse DIR     tables are in this folder, from now on
+  --engine NAME       where statements on Hudi tables run, from now on: duckdb or spark
   --connection NAME   run on the connection in this variable, from now on
   --help              show this
 
 Without SQL: the connection and its tables."""
 
 _VARIABLES = ("df", "pl", "arrow", "relation")
-_VALUES = (*_VARIABLES, "connection", "warehouse", "rows")
+_VALUES = (*_VARIABLES, "connection", "warehouse", "engine", "rows")
 _FLAGS = ("plot", "explain", "meta", "help")
 NAMES = (*_VALUES, *_FLAGS)
 _OPTION = re.compile(r"\s*--([A-Za-z][\w-]*)(?:=|[^\S\n]*)")
@@ -79,6 +82,8 @@ def _checked(name: str, text: str) -> str | int:
         if not text.isdecimal() or not int(text):
             raise SQLError(f"%lakesql: --rows {text}: give a number of rows, 1 or more.")
         return int(text)
-    if name != "warehouse" and (not text.isidentifier() or iskeyword(text)):
+    if name == "engine" and text not in ENGINES:
+        raise SQLError(f"%lakesql: --engine {text}: use one of {', '.join(ENGINES)}.")
+    if name not in ("warehouse", "engine") and (not text.isidentifier() or iskeyword(text)):
         raise SQLError(f"%lakesql: --{name} {text}: give the name of a Python variable.")
     return text

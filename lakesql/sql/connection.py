@@ -120,6 +120,9 @@ def connect(
 class Connection:
     """A DuckDB connection that knows Hudi tables. One thread at a time; `cursor()` gives another."""
 
+    _wraps_queries = True
+    """Whether a query may stand in brackets of a larger one of DuckDB's own."""
+
     def __init__(self, session: Session, config: Mapping[str, str]) -> None:
         self._session = session
         self._config = config

@@ -13,7 +13,7 @@ import threading
 import uuid
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +24,7 @@ import pyarrow as pa
 from lakesql import store_settings
 from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.storage import Storage, open_storage
-from lakesql.table import live
+from lakesql.table import live, read
 from lakesql.table.known_settings import make_utc
 from lakesql.table.lists import FileList, by_number, handed
 from lakesql.table.names import literal
@@ -227,10 +227,21 @@ class Instance:
         finally:
             self._thread.columns_only = None
 
+    @contextmanager
+    def shapes_of(self, functions: Collection[str]) -> Iterator[None]:
+        """Within, these functions give their table's columns and no rows: enough to bind a statement that runs elsewhere."""
+        self._thread.shapes_of = functions
+        try:
+            yield
+        finally:
+            self._thread.shapes_of = ()
+
     def _query(self, function: str, table: str | None, arguments: Arguments, transaction: int) -> str:
         if table is None:
             raise SQLError(f"{function}: the table is NULL. Give a path, or the name of a table.")
         schema = getattr(self._thread, "columns_only", None)
+        if schema is None and function in getattr(self._thread, "shapes_of", ()):
+            schema = read.columns(self.snapshot(table, transaction))
         if schema is not None:
             from lakesql.table.scan import empty_sql
 

@@ -423,7 +423,8 @@ def _cast(value: str, column: str, target: Target) -> str:
     kind = target.columns[column]
     cast = f"CAST({value} AS {kind})"
     if column in (*target.key_fields, *target.partition_fields, *target.ordering_fields):
-        cast = exact_cast(value, kind, f"{target.name}: column {column}")
+        what = f"{target.name}: column {column}"
+        cast = exact_cast(value, kind, what) if target.checks_casts else f"CAST({cast} AS {kind})"
     # A collation of the source would make keys equal that are not.
     return f"{cast} COLLATE C" if kind == "VARCHAR" else cast
 

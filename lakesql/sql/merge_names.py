@@ -41,6 +41,8 @@ class Target:
     """The rows of `snapshot` that a MERGE can match (`narrow`); '' for all."""
     plain_paths: bool = False
     """Whether rows of one partition path have the same partition values."""
+    checks_casts: bool = True
+    """Whether a cast that changes a key is found by the expression itself; else it is marked, as one cast in another."""
     evolves: bool = False
     """Whether `*` may lack columns of the table: the statement may change the schema."""
 

@@ -29,7 +29,11 @@ def returned_sql(
     con: duckdb.DuckDBPyConnection, told: Outcome, items: Sequence[Text], alias: str, is_merge: bool
 ) -> str:
     """The query of a RETURNING; `alias` is what the statement calls its table."""
-    columns = told.plan.view.state.schema.names
+    return chosen_sql(versions_sql(con, told), told.plan.view.state.schema.names, items, alias, is_merge)
+
+
+def chosen_sql(versions: str, columns: Sequence[str], items: Sequence[Text], alias: str, is_merge: bool) -> str:
+    """The same from a query for number, fate, old and new version of the rows."""
     taken = {c.lower() for c in columns}
     extra = {
         "old": "old",
@@ -42,7 +46,7 @@ def returned_sql(
     fields = ", ".join([*(f"{sql} AS {quote(n)}" for n, sql in added.items()), *plain])
     chosen = ", ".join(_item(item.sql, list(added)) for item in items)
     return (
-        f"SELECT {chosen} FROM (SELECT {fields} FROM ({versions_sql(con, told)}) "
+        f"SELECT {chosen} FROM (SELECT {fields} FROM ({versions}) "
         f"WHERE fate NOT IN ({literal(UNCHANGED_FATE)}, {literal(LATE_FATE)}) ORDER BY number) AS {quote(alias)}"
     )
 

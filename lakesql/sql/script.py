@@ -135,7 +135,7 @@ def _execute(con: Connection, piece: Piece, mode: str, rows_max: int | None) -> 
 
 def _run(con: Connection, piece: Piece, fields: str) -> Connection | duckdb.DuckDBPyConnection | None:
     """Run a statement; where `fields` of its result can be fetched, None when there is nothing to show."""
-    if _is_query(piece):
+    if con._wraps_queries and _is_query(piece):
         try:
             return con.execute(f"SELECT {fields} FROM (\n{piece.text}\n)")
         except (duckdb.Error, SQLError) as error:

@@ -106,8 +106,7 @@ def plan_incremental(state: TableState, begin: str, end: str | None = None) -> R
             "which commit changed a row. Compare two snapshots instead."
         )
     timeline = state.history
-    low = None if begin.strip().lower() in EARLIEST else _range_time(timeline, begin)
-    high = None if end is None else _range_time(timeline, end)
+    low, high = range_times(state, begin, end)
     if low is not None and high is not None and low > high:
         raise SQLError(f"{state.path}: begin {begin} is after end {end}; give the earlier time first.")
     writes = timeline.completed_writes()
@@ -130,6 +129,12 @@ def plan_incremental(state: TableState, begin: str, end: str | None = None) -> R
     groups = _touched(state, chosen, seen)
     kept = tuple(s for s in slices if groups is None or (s.partition, s.file_id) in groups)
     return ReadPlan(view, "incremental", kept, CommitFilter(tuple(i.requested for i in chosen)))
+
+
+def range_times(state: TableState, begin: str, end: str | None = None) -> tuple[str | None, str | None]:
+    """The borders of an incremental read as the timeline counts them; None for `earliest` and for no end."""
+    low = None if begin.strip().lower() in EARLIEST else _range_time(state.history, begin)
+    return low, None if end is None else _range_time(state.history, end)
 
 
 def _range_time(timeline: Timeline, text: str) -> str:

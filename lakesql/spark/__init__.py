@@ -1,0 +1,37 @@
+"""The same statements on Spark: `lakesql.connect(engine="spark")`.
+
+A connection is one of DuckDB as ever, on this machine, and a Spark session beside it. What reads or changes rows of Hudi
+tables runs on Spark (`engine`, `changes`); what concerns a table as such, its timeline, files and settings, and everything
+that is no Hudi table, runs here as it always does (`connection`). `answers` lists which statement does what. Nothing is
+different without an error: a statement that Spark would answer otherwise is refused by name (`translate`, `casts`).
+
+    translate   DuckDB's SQL in Spark's words, or a refusal
+    casts       what Spark has bound, looked at for casts that change values
+    reads       tables and handed-over rows as Spark's views
+    engine      a query from text to rows
+    changes     MERGE, UPDATE, DELETE and INSERT in one commit of Spark's
+    sessions    the Spark session and its settings
+"""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakesql.table.clock import Clock, system_clock
+
+if TYPE_CHECKING:
+    from lakesql.spark.connection import SparkConnection
+
+
+def connect(
+    database: str = ":memory:",
+    warehouse: str | os.PathLike[str] = "warehouse",
+    config: Mapping[str, Any] | None = None,
+    read_only: bool = False,
+    spark: Any = None,
+    clock: Clock = system_clock,
+) -> "SparkConnection":
+    """A connection whose statements on rows of Hudi tables run on Spark; see `lakesql.connect`."""
+    from lakesql.spark.connection import open_connection
+
+    return open_connection(database, warehouse, dict(config or {}), read_only, spark, clock)
