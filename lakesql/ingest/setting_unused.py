@@ -12,6 +12,7 @@ _THREADS = "threads are set by taskexecutor.threadpool.size"
 _RETRY = "what a run did not commit is read again from the stored offset by the next one"
 _MAIL = "no mail is sent; the exit code and the report say how a run ended"
 _TEMPLATE = "job templates are not read; write their settings into the job file"
+_CONNECTION = "of a connection: SET it there; `lakesql ingest` takes stores from the environment and AWS profiles"
 _STREAM = "a run reads ranges that are fixed when it begins"
 
 UNUSED: Mapping[str, str] = {
@@ -71,6 +72,14 @@ UNUSED: Mapping[str, str] = {
     "hoodie.streamer.source.kafka.value.deserializer.class": "the format is set by lakesql.format and lakesql.wire",
     "hoodie.streamer.schemaprovider.registry.url": "the registry is set by kafka.schema.registry.url",
     "lakesql.merge.duplicates": "of MERGE alone",
+    "lakesql.requests.budget": _CONNECTION,
+    "lakesql.store.endpoint": _CONNECTION,
+    "lakesql.store.region": _CONNECTION,
+    "lakesql.store.profile": _CONNECTION,
+    "lakesql.store.virtual_hosted": _CONNECTION,
+    "lakesql.store.anonymous": _CONNECTION,
+    "lakesql.store.timeout": _CONNECTION,
+    "lakesql.store.proxy": _CONNECTION,
     "lakesql.read.disk_cache": "of reads",
     "lakesql.read_optimized.max_staleness": "of reads",
     "lakesql.read_optimized.on_stale": "of reads",

@@ -53,7 +53,7 @@ def unsaid(table: TableState, tomb_columns: Columns) -> str | None:
     if not lack:
         return None
     return (
-        f"their record key is NULL, since nothing says that the Kafka key holds {', '.join(lack)} (set lakesql.key.format "
+        f"the record key is NULL, since nothing says that the Kafka key holds {', '.join(lack)} (set lakesql.key.format "
         "and lakesql.key.columns, then read them again)"
     )
 
@@ -85,7 +85,7 @@ def meant(con: Connection, table: TableState, select: str, tombs: str, notes: li
     skipped = con.execute(f"SELECT (SELECT count(*) FROM {tombs}) - (SELECT count(*) FROM {MEANT})").fetchall()[0][0]
     if skipped:
         why = (
-            f"they do not say the record key column {lack[0]}"
+            f"without the record key column {lack[0]}"
             if lack
             else f"AS SELECT makes no row with the record key ({', '.join(keys)}) of them (the key format says which "
             "columns the Kafka key has; decode(_key) is its text)"

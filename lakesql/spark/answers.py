@@ -31,6 +31,8 @@ ANSWERS: dict[type, tuple[str, str]] = {
     nodes.ShowColumns: (HERE, ""),
     nodes.SetSetting: (HERE, "`hoodie.*` are given to Spark with each write"),
     nodes.ResetSetting: (HERE, ""),
+    nodes.CreateSecret: (HERE, "for what this process reads; Spark has its own credentials"),
+    nodes.DropSecret: (HERE, ""),
     nodes.Explain: (HERE, "`EXPLAIN` and `EXPLAIN (FATES)` of a change read the rows with DuckDB and write nothing"),
     nodes.Call: (HERE, "all procedures, `RUN COMPACTION` too: they work on this machine"),
     nodes.Ingest: (HERE, "written by this process"),

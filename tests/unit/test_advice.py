@@ -239,7 +239,7 @@ def test_command_prints_the_advice(run, tmp_path):
 def test_command_without_a_table_is_an_error(run):
     code, _, err = run("advise")
     assert code == 1
-    assert "give the folder of a Hudi table, or --calibrate" in err
+    assert "give a Hudi table, or --calibrate" in err
 
 
 @pytest.fixture

@@ -348,7 +348,7 @@ def test_a_write_cleans_what_is_due_and_says_so(new_table: NewTable) -> None:
     for number in range(12):
         result = table.upsert(rows(("a", "x", number, number)))
     assert len(bases(table)) == 11  # ten retained, and the one before them
-    assert any("Cleaned 1 old files" in note for note in result.notes)
+    assert any("Cleaned 1 old file" in note for note in result.notes)
 
 
 def test_a_write_after_which_nothing_is_due_lists_no_data(new_table: NewTable) -> None:

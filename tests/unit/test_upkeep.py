@@ -82,8 +82,8 @@ def test_command_compacts_a_table(tmp_path):
     runner = CliRunner()
     planned = runner.invoke(app, ["compact", t.path, "--schedule-only", "--partition", "city=x"])
     assert "scheduled compaction" in planned.output
-    assert "1 file groups" in runner.invoke(app, ["compact", t.path, "--run-only"]).output
-    assert "1 file groups" in runner.invoke(app, ["compact", t.path]).output
+    assert "1 file group," in runner.invoke(app, ["compact", t.path, "--run-only"]).output
+    assert "1 file group," in runner.invoke(app, ["compact", t.path]).output
     assert "nothing to do" in runner.invoke(app, ["compact", t.path]).output
     assert rows_of(t) == [("a", "x", 2, 2)]
 
@@ -174,7 +174,7 @@ def test_command_clusters_chosen_partitions_with_settings(tmp_path):
     upsert(t, ("c", "y", 3, 3))
     runner = CliRunner()
     done = runner.invoke(app, ["cluster", t.path, "--partition", "city=x"])
-    assert "made 1 file groups of 1" in done.output
+    assert "made 1 file group of 1" in done.output
     done = runner.invoke(app, ["cluster", t.path, "--partition", "city=nowhere"])
     assert "there is no partition 'city=nowhere'" in str(done.exception)
 

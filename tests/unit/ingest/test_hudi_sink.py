@@ -436,9 +436,7 @@ def test_tombstones_without_a_key_format_void_no_row_of_their_own_commit_either(
     topics = {ONE: [record(1, 10), ("1", None), record(2, 20), ("2", None), ("3", None)]}
     done = run(sink(path), topics, key=None)
     assert rows_of(path) == [(1, 10), (2, 20)]
-    assert "3 tombstones skipped: their record key is NULL, since nothing says that the Kafka key holds id" in said(
-        done
-    )
+    assert "3 tombstones skipped: the record key is NULL, since nothing says that the Kafka key holds id" in said(done)
 
 
 BY_KEY = "coalesce(id, TRY_CAST(decode(_key) AS BIGINT)) AS id, v FROM kafka"

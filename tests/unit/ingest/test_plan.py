@@ -54,7 +54,7 @@ def test_plain_names_that_no_topic_has_are_told() -> None:
 
 
 def test_no_topic_at_all_is_an_error_on_a_first_run_and_a_note_later() -> None:
-    with pytest.raises(IngestError, match=r"no topic .* topic.whitelist = gone.*1 topics"):
+    with pytest.raises(IngestError, match=r"no topic .* topic.whitelist = gone.*1 topic"):
         planned({"t": {0: (0, 1)}}, whitelist=("gone",))
     later = planned({"t": {0: (0, 1)}}, state({"t:0": 1}), whitelist=("gone",))
     assert said(later, "no topic gone")
