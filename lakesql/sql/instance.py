@@ -24,7 +24,7 @@ import pyarrow as pa
 from lakesql import store_settings
 from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.storage import Storage, open_storage
-from lakesql.table import live, read
+from lakesql.table import live
 from lakesql.table.known_settings import make_utc
 from lakesql.table.lists import FileList, by_number, handed
 from lakesql.table.names import literal
@@ -241,6 +241,8 @@ class Instance:
             raise SQLError(f"{function}: the table is NULL. Give a path, or the name of a table.")
         schema = getattr(self._thread, "columns_only", None)
         if schema is None and function in getattr(self._thread, "shapes_of", ()):
+            from lakesql.table import read
+
             schema = read.columns(self.snapshot(table, transaction))
         if schema is not None:
             from lakesql.table.scan import empty_sql

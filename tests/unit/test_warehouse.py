@@ -1,5 +1,7 @@
 """The tables of a warehouse on a connection: what `connect` reads of them, and their names after USE."""
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -120,3 +122,24 @@ def test_bare_name_in_another_schema_of_the_database_means_what_duckdb_finds(tmp
         con.sql("CREATE TABLE later.trips (v INT)")
         con.sql("INSERT INTO trips VALUES (1)")
         assert con.sql("FROM trips").fetchall() == [(1,)]
+
+
+def test_connection_without_tables_loads_nothing_that_reads_them(tmp_path: Path) -> None:
+    code = (
+        "import sys, lakesql; con = lakesql.connect(warehouse=sys.argv[1]); con.sql('SELECT 1').fetchall();"
+        "print([m for m in ('lakesql.table.state', 'lakesql.table.read', 'lakesql.write', 'lakesql.procedures',"
+        " 'lakesql.ingest.run', 'lakesql.object_store', 'obstore', 'fsspec', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_first_merge_loads_neither_procedures_nor_ingestion(tmp_path: Path) -> None:
+    code = (
+        "import sys, lakesql; con = lakesql.connect(warehouse=sys.argv[1]);"
+        "con.execute(\"CREATE TABLE t (id BIGINT) USING hudi TBLPROPERTIES (primaryKey = 'id')\");"
+        "con.execute('MERGE INTO t USING (SELECT 1 AS id) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *');"
+        "print([m for m in ('lakesql.procedures', 'lakesql.ingest.run', 'lakesql.advice') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
