@@ -75,6 +75,10 @@ class PlannedWrites:
         """
         from lakesql.write.plans import plan_of
 
+        if not isinstance(results, Iterable):
+            raise TableError(
+                f"commit got {type(results).__name__}; give the results of run_task. Nothing was committed."
+            )
         given = list(results)
         plan = plan_of(self._storage.uri, self._plans, given)
         result = plan.commit(given)

@@ -230,7 +230,7 @@ def _struct(array: pa.Array, target: pa.DataType, path: str, where: str) -> pa.A
     children = []
     for i in range(target.num_fields):
         field = target.field(i)
-        index = source.get_field_index(field.name)
+        index = _place(source, field.name, target)
         inner = f"{path}.{field.name}"
         if index >= 0:
             present = partial(array.field(index).filter, array.is_valid())
@@ -238,6 +238,16 @@ def _struct(array: pa.Array, target: pa.DataType, path: str, where: str) -> pa.A
         else:
             children.append(_missing(field, len(array), inner, where))
     return pa.Array.from_buffers(target, len(array), [_validity(array)], children=children)
+
+
+def _place(source: pa.StructType, name: str, target: pa.StructType) -> int:
+    """Where a struct has a field of that name, -1 without one. In another case too, as SQL has it: DuckDB leaves the names
+    of a struct as they are when it casts it to one with the same types."""
+    index = source.get_field_index(name)
+    if index >= 0:
+        return index
+    same = [i for i, field in enumerate(source) if field.name.lower() == name.lower()]
+    return same[0] if len(same) == 1 and target.get_field_index(source.field(same[0]).name) < 0 else -1
 
 
 def _child(array: pa.Array, present: Callable[[], pa.Array], field: pa.Field, path: str, where: str) -> pa.Array:

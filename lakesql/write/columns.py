@@ -74,8 +74,8 @@ def require_known_fields(state: TableState, rows: pa.Schema) -> None:
         if column is not None and unknown:
             raise TableError(
                 f"{state.path}: the rows have the field {', '.join(unknown)}, which column {column.name} of the table, "
-                f"{duckdb_type(column.type, column.name)}, does not have. Leave it out or rename it; in SQL, SET {EVOLVE} = "
-                "true adds the fields of a column that the rows give. Nothing was written."
+                f"{duckdb_type(column.type, column.name)}, does not have. Leave it out or rename it; with SET {EVOLVE} = "
+                "true a MERGE or INSERT adds the fields that its rows give. Nothing was written."
             )
 
 

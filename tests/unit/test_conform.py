@@ -10,7 +10,7 @@ import pytest
 
 from lakesql.errors import TableError
 from lakesql.format import avro
-from lakesql.format.conform import java_double
+from lakesql.format.conform import conform, java_double
 
 UTC = datetime.UTC
 
@@ -186,3 +186,13 @@ def test_numbers_are_printed_as_java_prints_them() -> None:
     assert java_double(1 / 3) == "0.3333333333333333"
     assert java_double(np.float32(0.1)) == "0.1"
     assert [java_double(d) for d in (float("nan"), float("inf"), float("-inf"))] == ["NaN", "Infinity", "-Infinity"]
+
+
+def test_fields_of_structs_are_found_in_another_case_unless_they_are_other_fields() -> None:
+    given = pa.table({"s": pa.array([{"A": 1, "N": 2}]), "l": pa.array([[{"X": 3}]])})
+    wanted = pa.schema(
+        [("s", pa.struct([("a", pa.int64()), ("n", pa.int64())])), ("l", pa.list_(pa.struct([("x", pa.int64())])))]
+    )
+    assert conform(given, wanted, "t").to_pylist() == [{"s": {"a": 1, "n": 2}, "l": [{"x": 3}]}]
+    both = pa.schema([("s", pa.struct([("A", pa.int64()), ("a", pa.int64()), ("n", pa.int64())]))])
+    assert conform(given, both, "t").to_pylist() == [{"s": {"A": 1, "a": None, "n": 2}}]

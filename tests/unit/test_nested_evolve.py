@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,21 @@ def test_another_field_added_meanwhile_is_a_conflict_and_not_lost(con, monkeypat
         con.sql("INSERT INTO t BY NAME SELECT 'c' AS id, {'second': 1} AS s, 1 AS ts")
     con.sql("INSERT INTO t BY NAME SELECT 'c' AS id, {'second': 2} AS s, 1 AS ts")
     assert all_rows(con, "t", "id, s.first, s.second")[2:] == [("c", None, 2), ("d", 1, None)]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("evolve", [False, True])
+def test_fields_of_structs_may_be_spelt_in_another_case(tmp_path: Path, kind: str, evolve: bool) -> None:
+    con = lakesql.connect(warehouse=str(tmp_path))
+    con.execute(f"SET lakesql.schema.evolve = {evolve}")
+    con.execute(
+        "CREATE TABLE t (id BIGINT, s STRUCT(a INT, n DECIMAL(2,1)), l STRUCT(x INT)[], m MAP(VARCHAR, STRUCT(y INT))) "
+        f"USING hudi TBLPROPERTIES (type = '{kind}', primaryKey = 'id')"
+    )
+    row = "{'A': 1, 'N': 1.5} AS s, [{'X': 1}] AS l, MAP {'k': {'Y': 1}} AS m"
+    con.execute(f"INSERT INTO t SELECT 1::BIGINT AS id, {row}")
+    con.execute(f"MERGE INTO t USING (SELECT 2::BIGINT AS id, {row}) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *")
+    con.execute("UPDATE t SET s = {'A': 1, 'N': 2.5} WHERE id = 2")
+    con.table("t").upsert([{"id": 3, "s": {"A": 1, "N": Decimal("3.5")}, "l": [{"X": 1}], "m": None}])
+    found = con.execute("SELECT s.a, s.n, l[1].x, m['k'].y FROM t ORDER BY id").fetchall()
+    assert found == [(1, Decimal("1.5"), 1, 1), (1, Decimal("2.5"), 1, 1), (1, Decimal("3.5"), 1, None)]
