@@ -243,7 +243,7 @@ def _struct(array: pa.Array, target: pa.DataType, path: str, where: str) -> pa.A
 def _place(source: pa.StructType, name: str, target: pa.StructType) -> int:
     """Where a struct has a field of that name, -1 without one. In another case too, as SQL has it: DuckDB leaves the names
     of a struct as they are when it casts it to one with the same types."""
-    index = source.get_field_index(name)
+    index: int = source.get_field_index(name)
     if index >= 0:
         return index
     same = [i for i, field in enumerate(source) if field.name.lower() == name.lower()]
