@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakesql.errors import SQLError
+from lakesql.lock_object import LockObject
 from lakesql.sql import connection
 from lakesql.table.clock import Clock, system_clock
 
@@ -23,19 +24,23 @@ def connect(
     engine: str = "duckdb",
     spark: Any = None,
     clock: Clock = system_clock,
+    lock: LockObject | None = None,
 ) -> "Connection":
     """A connection with the tables of the folder `warehouse` as views.
 
     `database`: a DuckDB file, or memory; `config`: DuckDB's settings. With `read_only` neither the database file nor a
     Hudi table can be changed. `engine`: 'spark' reads and writes Hudi tables with the Spark session `spark`, or with one
-    that is started here (`docs/spark.md`). `clock` gives epoch milliseconds, from which instants are made.
+    that is started here (`docs/spark.md`). `clock` gives epoch milliseconds, from which instants are made. `lock`: called
+    with (path of a table, seconds to wait), a context manager to hold while the table is changed (`docs/object-stores.md`).
     """
     if engine not in ENGINES:
         raise SQLError(f"engine {engine!r} is unknown; use one of {', '.join(ENGINES)}.")
     if engine == "duckdb" and spark is not None:
         raise SQLError("a Spark session was given and the engine is duckdb; add engine='spark'.")
     if engine == "duckdb":
-        return connection.connect(database, warehouse, config, read_only, clock=clock)
+        return connection.connect(database, warehouse, config, read_only, clock=clock, lock=lock)
+    if lock is not None:
+        raise SQLError("a lock object was given and the engine is spark, whose writers lock by hoodie.write.lock.provider.")
     from lakesql.spark import connect as connect_spark
 
     return connect_spark(database, warehouse, config, read_only, spark, clock)
