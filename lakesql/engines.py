@@ -40,7 +40,9 @@ def connect(
     if engine == "duckdb":
         return connection.connect(database, warehouse, config, read_only, clock=clock, lock=lock)
     if lock is not None:
-        raise SQLError("a lock object was given and the engine is spark, whose writers lock by hoodie.write.lock.provider.")
+        raise SQLError(
+            "a lock object was given and the engine is spark, whose writers lock by hoodie.write.lock.provider."
+        )
     from lakesql.spark import connect as connect_spark
 
     return connect_spark(database, warehouse, config, read_only, spark, clock)

@@ -3,7 +3,8 @@
 The caller holds the table's lock from before it looked at the table until the end. That keeps other lakesql writers
 out; other engines do not know the lock, so right before completing the timeline is looked at once more. One put makes
 the commit visible, nothing is needed after it. CommitUnknown is raised only when that put failed and the timeline
-cannot be asked what became of it, or does not show it yet and a store may still carry it out; every other failure removes what was written and leaves the table as it was.
+cannot be asked what became of it, or does not show it and a store may still carry it out; every other failure removes
+what was written and leaves the table as it was.
 """
 
 import time

@@ -532,7 +532,9 @@ def test_a_put_that_arrives_at_a_store_after_the_last_look_is_unknown_and_its_fi
                 raise TimeoutError("no answer")
             return super().put_if_absent(path, data)
 
-    with pytest.raises(CommitUnknown, match=r"may still arrive. Nothing was deleted. Look later whether .*\.commit exists"):
+    with pytest.raises(
+        CommitUnknown, match=r"may still arrive. Nothing was deleted. Look later whether .*\.commit exists"
+    ):
         put(t, values(B), storage=Late(t.path))
     assert rows_of(t) == [A]
     assert LocalStorage(t.path).put_if_absent(*Late.on_its_way)
