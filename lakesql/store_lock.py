@@ -1,6 +1,6 @@
 """Hudi's storage-based lock (hudi-format 9.2): a JSON object that says who holds the lock and until when.
 
-Writers of Hudi 1.1 and later take the same object for a table (`TABLE`), so both wait for each other. It is taken,
+Hudi 1.1 and later describe the same object for a table (`TABLE`), so that both wait for each other. It is taken,
 kept and given back by conditional puts: of two writers exactly one succeeds. A thread renews it; when the store says
 that somebody else has it, or it could not be renewed in time, it is lost, and `require` raises before anything is
 published. A holder that dies keeps the lock until its time is over, at most VALID_S seconds.
@@ -152,13 +152,22 @@ class Held:
                 self.renew()
 
     def give_back(self) -> None:
-        """Let others take it; one that is lost is left to whoever has it."""
+        """Let others take it; one that is lost is left to whoever has it.
+
+        Errors of the store are not raised, as what was done within stands: others wait until the lock's time is over,
+        this process takes it back at once.
+        """
         self._done.set()
         with self._guard, beyond_budget():
-            if not self.lost and not self.claim.free(self.times.now_ms()):
-                claim = Claim(self.claim.owner, self.claim.valid_until_ms, expired=True)
+            if self.lost or self.claim.free(self.times.now_ms()):
+                return
+            claim = Claim(self.claim.owner, self.claim.valid_until_ms, expired=True)
+            tag = None
+            with suppress(Exception):
                 tag = self.storage.put_if_match(self.path, claim.encode(), self.tag)
-                _remember(self.storage, self.path, tag)
+            if tag is None:
+                _leave(self.storage, self.path, self.claim.owner)
+            _remember(self.storage, self.path, tag)
 
 
 _held: ContextVar[tuple[Held, ...]] = ContextVar("lakesql_store_locks", default=())
@@ -189,15 +198,12 @@ def held(storage: Tagged, name: str, wait_s: float, times: Times | None = None) 
         token = _held.set((*_held.get(), lock))
         try:
             yield lock
-        except BaseException:
-            with suppress(Exception):  # what happened within counts
-                lock.give_back()
-            raise
-        else:
-            lock.give_back()
         finally:
             lock._done.set()
-            _held.reset(token)
+            try:
+                lock.give_back()
+            finally:
+                _held.reset(token)
 
 
 def require(uri: str) -> None:
@@ -249,7 +255,8 @@ def _take(storage: Tagged, path: str, claim: Claim, times: Times) -> str | None:
     if found is None:
         return _made(storage, path, claim)
     data, tag = found
-    if not decode(data, f"{storage.uri}/{path}").free(times.now_ms()):
+    there = decode(data, f"{storage.uri}/{path}")
+    if not there.free(times.now_ms()) and not _is_left(storage, path, there.owner):
         return None
     return storage.put_if_match(path, claim.encode(), tag)
 
@@ -287,6 +294,9 @@ def _holder(storage: Tagged, path: str) -> str:
 
 _locks: dict[tuple[str, str], threading.Lock] = {}
 _released: dict[tuple[str, str], str] = {}
+"""The tag of what was given back."""
+_left: dict[tuple[str, str], str] = {}
+"""The owner of a lock that nobody here holds any more and that could not be given back."""
 _guard = threading.Lock()
 _RELEASED_MAX = 10_000
 
@@ -314,6 +324,18 @@ def _remember(storage: Tagged, path: str, tag: str | None) -> None:
             _released[storage.uri, path] = tag
             while len(_released) > _RELEASED_MAX:
                 _released.pop(next(iter(_released)))
+
+
+def _leave(storage: Tagged, path: str, owner: str) -> None:
+    with _guard:
+        _left[storage.uri, path] = owner
+        while len(_left) > _RELEASED_MAX:
+            _left.pop(next(iter(_left)))
+
+
+def _is_left(storage: Tagged, path: str, owner: str) -> bool:
+    with _guard:
+        return _left.get((storage.uri, path)) == owner
 
 
 def _recall(storage: Tagged, path: str) -> str | None:

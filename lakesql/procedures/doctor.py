@@ -62,6 +62,7 @@ class Patient:
 
 def examine(con: duckdb.DuckDBPyConnection, storage: Storage, clock: Clock = system_clock) -> list[Finding]:
     """Every finding, errors first. TableError when there is no table at all."""
+    storage.attach(con)
     try:
         state = load(storage)
     except LakeError as error:

@@ -3,7 +3,8 @@
 The caller holds the table's lock from before it looked at the table until the end. That keeps other lakesql writers
 out; other engines do not know the lock, so right before completing the timeline is looked at once more. One put makes
 the commit visible, nothing is needed after it. CommitUnknown is raised only when that put failed and the timeline
-cannot be asked what became of it; every other failure removes what was written and leaves the table as it was.
+cannot be asked what became of it, or does not show it and a store may still carry it out; every other failure removes
+what was written and leaves the table as it was.
 """
 
 import time
@@ -188,28 +189,46 @@ def refuse_overlap(
 def publish(txn: Transaction, path: str, body: bytes) -> None:
     """The one put that counts, and what to think when it fails.
 
-    CommitConflict when a lock of a store that is held for it is lost, before the put or while it is tried again.
+    CommitConflict when a lock of a store that is held for it is lost before the put; when it is lost while the put is
+    tried again, the first try may have arrived.
     """
     store_lock.require(txn.where)
     cause: Exception | None = None
+    lost = False
+
+    def again() -> None:
+        nonlocal lost
+        lost = True
+        store_lock.require(txn.where)
+
     try:
-        with store_calls.before_again(lambda: store_lock.require(txn.where)):
+        with store_calls.before_again(again):
             done = txn.storage.put_if_absent(path, body)
-    except (OverBudget, Unsupported):
-        raise  # before the request was made, or a refusal of all of them
     except Exception as error:
+        if isinstance(error, OverBudget | Unsupported) and not lost:
+            raise  # before a request was made, or a refusal of all of them
         cause, done = error, False
+        lost = txn.storage.remote and (lost or store_calls.is_transient(error))
     if not done:
         with store_calls.beyond_budget():
-            _settle(txn, path, body, cause)
+            _settle(txn, path, body, cause, lost)
     store_calls.committed()
 
 
-def _settle(txn: Transaction, path: str, body: bytes, cause: Exception | None) -> None:
-    """Look what became of the put that completes: nothing to say when it was ours."""
+def _settle(txn: Transaction, path: str, body: bytes, cause: Exception | None, lost: bool) -> None:
+    """Look what became of the put that completes: nothing to say when it was ours.
+
+    One that was sent and not answered (`lost`) may arrive after every look: its files are left.
+    """
     try:
         found = _found_late(txn, path, waiting=cause is not None and txn.storage.remote)
     except FileNotFoundError:
+        if lost and cause is not None:
+            raise CommitUnknown(
+                f"{txn.where}: {txn.action} {txn.instant} was sent to storage and the answer was lost ({cause}). It is not "
+                f"there yet and may still arrive. Nothing was deleted. Look later whether {path} exists: if it does, the "
+                "commit is complete; if not, the next write rolls it back."
+            ) from cause
         raise CommitConflict(
             f"{txn.where}: storage refused to complete {txn.action} {txn.instant} ({cause}). Nothing was committed. "
             "Write again."

@@ -47,7 +47,7 @@ def rows_of(table: lakesql.Table) -> dict[int, tuple[int, int]]:
     return {r["id"]: (r["v"], r["ts"]) for r in table.read(columns=["id", "v", "ts"]).read_all().to_pylist()}
 
 
-@pytest.mark.on_store(every=2)
+@pytest.mark.on_store(every=1)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_writers_in_several_processes_lose_nothing(kind: str, lake: Lake) -> None:
     table = lakesql.create_table(lake.path(), SCHEMA, type=kind, primary_key=["id"], ordering_fields=["ts"])

@@ -517,6 +517,30 @@ def test_lost_answer_is_settled_by_a_look_at_the_timeline(tmp_path):
     assert rows_of(t) == [A]
 
 
+def test_a_put_that_arrives_at_a_store_after_the_last_look_is_unknown_and_its_files_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(commit, "_LATE_S", (0.0,))
+    t = table(tmp_path / "t")
+    upsert(t, A)
+
+    class Late(LocalStorage):
+        remote = True
+        on_its_way = None
+
+        def put_if_absent(self, path, data):
+            if path.endswith(".commit"):
+                Late.on_its_way = path, data
+                raise TimeoutError("no answer")
+            return super().put_if_absent(path, data)
+
+    with pytest.raises(
+        CommitUnknown, match=r"may still arrive. Nothing was deleted. Look later whether .*\.commit exists"
+    ):
+        put(t, values(B), storage=Late(t.path))
+    assert rows_of(t) == [A]
+    assert LocalStorage(t.path).put_if_absent(*Late.on_its_way)
+    assert rows_of(t) == [A, B]
+
+
 def test_refused_completion_is_a_conflict_and_cleaned_up(tmp_path):
     t = table(tmp_path / "t")
     upsert(t, A)

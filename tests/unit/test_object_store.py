@@ -15,6 +15,7 @@ import lakesql
 from lakesql import object_file, store_settings
 from lakesql.errors import FileGone, SQLError, TableError
 from lakesql.object_store import ObjectStorage, place_of
+from lakesql.procedures.doctor import examine
 from lakesql.storage import open_storage
 from lakesql.store_settings import Secret, Stores, access
 from lakesql.table.damaged import damage
@@ -358,3 +359,18 @@ def test_settings_of_stores_are_checked(key: str, value: str) -> None:
 
 def test_nothing_of_the_environment_is_left_behind() -> None:
     assert not any(name in os.environ for name in AWS)
+
+
+def test_the_doctor_reads_the_rows_of_a_bucket_and_a_budget_spent_within_duckdb_is_told(lake: str) -> None:
+    with lakesql.connect(warehouse=lake) as con:
+        con.execute("CREATE TABLE t (id BIGINT, v BIGINT) USING hudi TBLPROPERTIES (type = 'mor', primaryKey = 'id')")
+        con.execute("INSERT INTO t VALUES (1, 1)")
+        found = lakesql.open_table(f"{lake}/t")
+        assert not [one for one in examine(duckdb.connect(), found.state.storage) if "did not finish" in str(one)]
+        for budget in range(12):
+            con.execute(f"SET lakesql.requests.budget = {budget}")
+            try:
+                con.execute("UPDATE t SET v = 2 WHERE id = 1")
+                break
+            except lakesql.OverBudget:
+                pass

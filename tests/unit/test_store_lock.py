@@ -126,6 +126,33 @@ def test_a_store_that_does_not_answer_loses_the_lock_only_when_time_runs_out(sto
         storage.put_if_match = real
 
 
+def test_a_lock_that_could_not_be_given_back_ends_no_write_and_is_taken_again_at_once(storage, clock) -> None:
+    def away(*_):
+        raise TimeoutError("away")
+
+    real = storage.put_if_match
+    with held(storage, "table_lock", 0, clock.times()) as first:
+        storage.put_if_match = away
+    storage.put_if_match = real
+    assert content(storage) == {"expired": False, "validUntil": clock.ms + 60_000, "owner": first.claim.owner}
+    with held(storage, "table_lock", 0, clock.times()) as second:
+        assert content(storage)["owner"] == second.claim.owner
+    assert content(storage)["expired"] is True
+
+
+def test_a_lock_that_somebody_took_after_a_failed_giving_back_is_theirs(storage, clock) -> None:
+    def away(*_):
+        raise TimeoutError("away")
+
+    real = storage.put_if_match
+    with held(storage, "table_lock", 0, clock.times()):
+        storage.put_if_match = away
+    storage.put_if_match = real
+    put(storage, Claim("spark-1", clock.ms + 60_000))
+    with pytest.raises(CommitConflict, match="held by spark-1"):
+        held(storage, "table_lock", 0, clock.times()).__enter__()
+
+
 def test_locks_of_other_tables_do_not_count(storage, clock) -> None:
     with held(storage, "table_lock", 0, clock.times()) as lock:
         lock.lost = "gone"
