@@ -11,8 +11,8 @@ Imports inside of functions keep what most connections never use from being load
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -239,21 +239,14 @@ class Connection:
         with self._metered():
             return self._one(script, pieces[-1], params, method, alone=len(pieces) == 1)
 
-    @contextmanager
-    def _metered(self) -> Iterator[Meter]:
+    def _metered(self) -> AbstractContextManager[None]:
         """Within, requests are those of one statement, and held to its budget."""
         before = current()  # what it took to find out what the script is about
         meter = self._session.last_requests = Meter(budget_of(self._session.settings))
         if before is not None:
             meter.requests += before.requests
             before.requests.clear()
-        try:
-            with metered(meter):
-                yield meter
-        except DuckDBError as error:
-            if meter.refused is None:
-                raise
-            raise meter.refused from error
+        return answered(meter)
 
     def _path_of(self, name: Name) -> str | None:
         """The path of the Hudi table a name means; for a name not known the warehouse folder is looked at again."""
