@@ -18,7 +18,8 @@ ANSWERS: dict[type, tuple[str, str]] = {
     nodes.Delete: (COMPOSED, "`RETURNING`"),
     nodes.Insert: (
         SAME,
-        "`INTO` and `OVERWRITE`; refused: `RETURNING`, new columns, `OVERWRITE` with a part of the partition columns",
+        "`INTO` and `OVERWRITE`; as an upsert its counts are those of Spark's commit, which has no ignored "
+        "rows; refused: `RETURNING`, new columns, `OVERWRITE` with a part of the partition columns",
     ),
     nodes.Truncate: (HERE, "one replacecommit, metadata only"),
     nodes.CreateTable: (
@@ -44,6 +45,8 @@ ANSWERS: dict[type, tuple[str, str]] = {
     nodes.SetOffsets: (HERE, ""),
     nodes.DropIngestion: (HERE, ""),
     nodes.ExplainIngest: (HERE, ""),
+    nodes.CreateSecret: (HERE, "for this process: Spark is not given it"),
+    nodes.DropSecret: (HERE, ""),
     nodes.Passed: (SAME, "queries that read Hudi tables are Spark's; every other statement is DuckDB's"),
 }
 """By the kind of statement that the parser makes."""
