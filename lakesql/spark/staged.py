@@ -43,6 +43,7 @@ class Stage:
             self._refuse_existing()
         if self.plan.moves:
             self._refuse_moves()
+        self._refuse_twins()
 
     def _shown(self) -> str:
         fields = [
@@ -115,6 +116,17 @@ class Stage:
 
     def _table(self) -> Any:
         return self.engine.frame(self.target.snapshot)[0]
+
+    def _refuse_twins(self) -> None:
+        """Rows whose key the table holds several times: Spark's MERGE would change all of them, or the wrong one."""
+        keys = ["_hoodie_record_key", "_hoodie_partition_path"]
+        changed = self.frame.where("`__op` IN ('upsert', 'delete')").select(*keys).distinct()
+        self._refuse(
+            f"{self.target.name}: the table holds several rows of one record key: {{keys}}. Spark cannot change one of them. "
+            "Make the keys unique (CALL repair_deduplicate), or use engine duckdb.",
+            _several(self._table().select(*keys).join(changed, keys, "left_semi"), keys),
+            "`_hoodie_record_key`",
+        )
 
     def _refuse_existing(self) -> None:
         inserts, table = self.frame.where("`__op` = 'insert'").alias("s"), self._table().alias("t")
