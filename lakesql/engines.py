@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakesql.errors import SQLError
-from lakesql.lock_object import LockObject
 from lakesql.sql import connection
+from lakesql.stores.lock_object import LockObject
 from lakesql.table.clock import Clock, system_clock
 
 if TYPE_CHECKING:

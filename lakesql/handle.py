@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from lakesql import store_settings
 from lakesql.errors import SQLError, StaleReadWarning, TableError, Unsupported
 from lakesql.handle_plans import PlannedWrites
 from lakesql.handle_rows import Rows, registered
-from lakesql.lock_object import LockObject
 from lakesql.services.adaptive_reads import note_read
 from lakesql.services.freshness import Freshness, demand, freshness, plan_read_optimized
 from lakesql.storage import Storage, open_storage
+from lakesql.stores import settings as store_settings
+from lakesql.stores.lock_object import LockObject
 from lakesql.table import live, state
 from lakesql.table.candidates import for_people
 from lakesql.table.clock import system_clock

@@ -1,11 +1,11 @@
 """Bytes by path below one root: `open_storage`, and the local file system, whose files no other module opens.
 
 A `Storage` reads ranges, lists folders and puts objects; nobody above it knows whether a path is a file or an object
-of a bucket. Its promises (`storage_base`) are kept on a local disk by a temporary file in the same folder, moved
+of a bucket. Its promises (`stores.base`) are kept on a local disk by a temporary file in the same folder, moved
 (`put`) or hard-linked (`put_if_absent`) to its name. Hadoop's checksum side files (`.NAME.crc`) are never shown, and a
 stale one is removed before its file changes, because Hadoop refuses a file whose side file does not fit.
 Data files are read and written at the paths that `data_path` and `sink` hand out.
-Not here: object stores (`object_store`), caching, and anything that knows what a file means.
+Not here: object stores (`stores.objects`), caching, and anything that knows what a file means.
 """
 
 import errno
@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 from filelock import FileLock, Timeout
 
 from lakesql.errors import CommitConflict, TableError, Unsupported
-from lakesql.storage_base import (
+from lakesql.stores.base import (
     LOCK_FOLDER,
     TEMPORARY,
     FileInfo,
@@ -92,7 +92,7 @@ def open_storage(uri: str | os.PathLike[str]) -> Storage:
         return LocalStorage(unquote(parts.path))
     # One letter before ':' is a drive, not a scheme.
     if "://" in text and parts.scheme in STORES:
-        from lakesql import object_store  # only for those who have buckets
+        from lakesql.stores import objects as object_store  # only for those who have buckets
 
         return object_store.opened(text)
     if "://" in text and len(parts.scheme) > 1:

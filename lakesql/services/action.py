@@ -13,10 +13,10 @@ from datetime import tzinfo
 
 import duckdb
 
-from lakesql import store_calls
 from lakesql.errors import CommitConflict, LakeError, TableError
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant, Timeline, instant_file_name
 from lakesql.storage import Storage
+from lakesql.stores import calls as store_calls
 from lakesql.table.clock import Clock, draw, timeline_zone
 from lakesql.table.state import TableState, load
 from lakesql.write import commit, metadata_table

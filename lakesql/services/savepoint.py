@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from lakesql import store_lock
 from lakesql.errors import TableError
 from lakesql.format.metadata import decode_record, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, WRITE_ACTIONS, instant_file_name
 from lakesql.services.action import looking
 from lakesql.services.before import find_savepoint, savepoints
 from lakesql.storage import Storage
+from lakesql.stores import lock as store_lock
 from lakesql.table.clock import Clock, draw, system_clock
 from lakesql.table.retained import cleaning_told, require_retained
 from lakesql.table.state import TableState, load

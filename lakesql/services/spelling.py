@@ -12,8 +12,8 @@ from difflib import get_close_matches
 
 from lakesql.errors import SQLError
 from lakesql.services.maintenance import SETTINGS as OF_SERVICES
-from lakesql.store_calls import BUDGET
-from lakesql.store_settings import SETTINGS as OF_STORES
+from lakesql.stores.calls import BUDGET
+from lakesql.stores.settings import SETTINGS as OF_STORES
 from lakesql.write import names_of_settings as names
 from lakesql.write.locks import SETTINGS as OF_LOCKS
 from lakesql.write.settings import RETRIES

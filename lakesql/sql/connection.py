@@ -26,10 +26,8 @@ import pyarrow as pa
 from duckdb import BinderException, CatalogException, DuckDBPyConnection, InvalidInputException, TransactionException
 from duckdb import Error as DuckDBError
 
-from lakesql import store_settings
 from lakesql.counted import counted
 from lakesql.errors import LakeError, SQLError, StaleReadWarning, TableError
-from lakesql.lock_object import LockObject, supplied
 from lakesql.sql import functions, python_objects, views
 from lakesql.sql.functions import instance_of
 from lakesql.sql.instance import Owner
@@ -55,7 +53,9 @@ from lakesql.sql.rewrite import rewrite
 from lakesql.sql.session import Session
 from lakesql.sql.statements import parse
 from lakesql.storage import open_storage
-from lakesql.store_calls import Meter, Requests, budget_of, current, metered
+from lakesql.stores import settings as store_settings
+from lakesql.stores.calls import Meter, Requests, budget_of, current, metered
+from lakesql.stores.lock_object import LockObject, supplied
 from lakesql.table import outcomes
 from lakesql.table.clock import Clock, system_clock
 from lakesql.table.damaged import answered, damage

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 import pyarrow as pa
 
-from lakesql import store_settings
 from lakesql.errors import LakeError, SQLError, TableError
 from lakesql.storage import Storage, open_storage
+from lakesql.stores import settings as store_settings
 from lakesql.table import live
 from lakesql.table.known_settings import make_utc
 from lakesql.table.lists import FileList, by_number, handed

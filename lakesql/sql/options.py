@@ -12,8 +12,8 @@ from lakesql.services.maintenance import SETTINGS as OF_SERVICES
 from lakesql.services.spelling import require_spelt
 from lakesql.sql.nodes import CreateTable
 from lakesql.sql.session import TABLE_PREFIXES
-from lakesql.store_calls import budget_of
-from lakesql.store_settings import SETTINGS as OF_STORES
+from lakesql.stores.calls import budget_of
+from lakesql.stores.settings import SETTINGS as OF_STORES
 from lakesql.write.names_of_settings import ABSENT, CHOICES, SYNONYMS
 from lakesql.write.settings import parse_settings
 from lakesql.write.table_options import Options, new_table_options

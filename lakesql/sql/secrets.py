@@ -14,7 +14,7 @@ from lakesql.sql.cursor import Cursor, string_value
 from lakesql.sql.lexer import IDENTIFIERS
 from lakesql.sql.nodes import CreateSecret, DropSecret
 from lakesql.sql.session import Session
-from lakesql.store_settings import Secret
+from lakesql.stores.settings import Secret
 from lakesql.table.names import literal
 
 KINDS: Mapping[str, frozenset[str]] = {

@@ -16,9 +16,9 @@ from lakesql.table.clock import Clock, system_clock
 
 if TYPE_CHECKING:
     from lakesql.ingest.progress import Progress
-    from lakesql.lock_object import LockObject
     from lakesql.services.freshness import LastRead
-    from lakesql.store_calls import Meter
+    from lakesql.stores.calls import Meter
+    from lakesql.stores.lock_object import LockObject
     from lakesql.write import WriteResult
 
 _SCHEMAS = {"main", "default", "spark_catalog"}

@@ -1,6 +1,5 @@
 """SET and RESET of hoodie.x and lakesql.x: a slip of the pen, or a value that a setting cannot have, is refused at once."""
 
-from lakesql import store_settings
 from lakesql.errors import SQLError, Unsupported
 from lakesql.services import freshness
 from lakesql.services.spelling import require_known
@@ -10,6 +9,7 @@ from lakesql.sql.nodes import ResetSetting, SetSetting
 from lakesql.sql.options import check_value
 from lakesql.sql.results import pairs_sql
 from lakesql.sql.session import Session
+from lakesql.stores import settings as store_settings
 from lakesql.table.names import quote
 from lakesql.table.outcomes import DISK_CACHE
 from lakesql.write.names_of_settings import DUPLICATES, EVOLVE, INSERT_OPERATION

@@ -15,8 +15,8 @@ import pyarrow as pa
 from lakesql import errors
 from lakesql.errors import FileGone, FormatError, LakeError, TableError
 from lakesql.format.files import BaseFile, parse_data_file
-from lakesql.storage_base import addresses
-from lakesql.store_calls import Meter, current, metered, refusal
+from lakesql.stores.base import addresses
+from lakesql.stores.calls import Meter, current, metered, refusal
 
 if TYPE_CHECKING:
     from lakesql.table.state import TableState

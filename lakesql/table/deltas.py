@@ -40,7 +40,7 @@ import pyarrow.parquet as pq
 from lakesql.errors import TableError
 from lakesql.format.files import FileSlice
 from lakesql.storage import LocalStorage
-from lakesql.store_calls import in_context
+from lakesql.stores.calls import in_context
 from lakesql.table import lists, merge, mergers, outcomes
 from lakesql.table.known_settings import known_settings
 from lakesql.table.logfold import LOG, SLOT, View, fold_log, key_sql

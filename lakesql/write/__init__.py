@@ -32,9 +32,9 @@ from lakesql.errors import CommitConflict, CommitUnknown, TableError
 from lakesql.format.files import FileSlice
 from lakesql.format.metadata import WriteStat
 from lakesql.format.timeline import WRITE_ACTIONS
-from lakesql.storage_base import TABLE_LOCK as LOCK
-from lakesql.storage_base import Storage
-from lakesql.store_calls import spent
+from lakesql.stores.base import TABLE_LOCK as LOCK
+from lakesql.stores.base import Storage
+from lakesql.stores.calls import spent
 from lakesql.table import deltas, read
 from lakesql.table.clock import Clock, system_clock, timeline_zone
 from lakesql.table.damaged import damage_named

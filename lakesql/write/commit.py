@@ -13,11 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 
-from lakesql import store_calls, store_lock
 from lakesql.errors import CommitConflict, CommitUnknown, LakeError, OverBudget, Unsupported
 from lakesql.format.metadata import CommitMetadata, TableConfig, WriteStat, encode_commit, encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, Timeline, instant_file_name
-from lakesql.storage_base import FileInfo
+from lakesql.stores import calls as store_calls
+from lakesql.stores import lock as store_lock
+from lakesql.stores.base import FileInfo
 from lakesql.table.clock import Clock, draw
 from lakesql.table.listing import note_commit
 from lakesql.table.partition_values import to_tell

@@ -2,7 +2,7 @@
 
     on a local disk      a lock of the operating system; with a provider that works over files its file besides, so that
                          Spark waits for us and we for it
-    on an object store   Hudi's storage-based lock, which is ours there (`store_lock`)
+    on an object store   Hudi's storage-based lock, which is ours there (`stores.lock`)
     a lock object        what the person passed (`lakesql.connect(..., lock=...)`), before the others: for providers that
                          need a service we do not talk to, and for stores without conditional puts
 
@@ -16,10 +16,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 
-from lakesql import lock_object, store_lock
 from lakesql.errors import CommitConflict, TableError, Unsupported
 from lakesql.storage import LocalStorage, open_storage
-from lakesql.storage_base import TABLE_LOCK, Storage
+from lakesql.stores import lock as store_lock
+from lakesql.stores import lock_object
+from lakesql.stores.base import TABLE_LOCK, Storage
 
 PROVIDER = "hoodie.write.lock.provider"
 FILE_FOLDER, FILE_EXPIRE = "hoodie.write.lock.filesystem.path", "hoodie.write.lock.filesystem.expire"

@@ -10,9 +10,9 @@ Not here: which instants go, and whether they may (`services.restore`).
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lakesql import store_lock
 from lakesql.format.metadata import encode_record
 from lakesql.format.timeline import COMPLETED, INFLIGHT, REQUESTED, WRITE_ACTIONS, Instant, instant_file_name
+from lakesql.stores import lock as store_lock
 from lakesql.table.state import TableState, timeline_of
 from lakesql.write.takeback import (
     RollbackPlan,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lakesql.errors import CommitConflict, FileGone, LakeError
-from lakesql.storage_base import Storage
+from lakesql.stores.base import Storage
 from lakesql.table.state import read_config
 from lakesql.write.locks import table_lock
 from lakesql.write.result import WriteResult

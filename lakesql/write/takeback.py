@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakesql import store_lock
 from lakesql.format import log
 from lakesql.format.files import BaseFile, LogFile, log_file_name, parse_data_file
 from lakesql.format.metadata import encode_record
@@ -26,6 +25,7 @@ from lakesql.format.timeline import (
     instant_file_name,
     parse_instant_file,
 )
+from lakesql.stores import lock as store_lock
 from lakesql.table.state import TableState
 from lakesql.write.transaction import OWNER, clear, heartbeat_path, marked_files
 

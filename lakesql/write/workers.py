@@ -12,7 +12,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
-from lakesql.store_calls import in_context
+from lakesql.stores.calls import in_context
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

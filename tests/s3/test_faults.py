@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pytest
 
 import lakesql
-from lakesql import store_calls
 from lakesql.errors import CommitUnknown, LakeError
-from lakesql.store_calls import Retry
-from lakesql.store_settings import Stores, chosen
+from lakesql.stores import calls as store_calls
+from lakesql.stores.calls import Retry
+from lakesql.stores.settings import Stores, chosen
 from lakesql.write import commit
 from tests.s3 import servers
 from tests.s3.proxy import HOW, Fault, Proxy

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakesql
-from lakesql.store_lock import Claim
+from lakesql.stores.lock import Claim
 from lakesql.write.locks import PROVIDER
 
 ROWS = pa.table({"id": [1], "v": ["a"]})

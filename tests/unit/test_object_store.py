@@ -12,12 +12,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 import lakesql
-from lakesql import object_file, store_settings
 from lakesql.errors import FileGone, SQLError, TableError
-from lakesql.object_store import ObjectStorage, place_of
 from lakesql.procedures.doctor import examine
 from lakesql.storage import open_storage
-from lakesql.store_settings import Secret, Stores, access
+from lakesql.stores import files as object_file
+from lakesql.stores import settings as store_settings
+from lakesql.stores.objects import ObjectStorage, place_of
+from lakesql.stores.settings import Secret, Stores, access
 from lakesql.table.damaged import damage
 
 AWS = (
@@ -201,7 +202,7 @@ def test_files_read_in_order_are_fetched_ahead() -> None:
 
 
 def test_listings_of_many_pages_jump_over_what_is_left_out(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakesql.object_store.PAGE", 10)
+    monkeypatch.setattr("lakesql.stores.objects.PAGE", 10)
     storage = open_storage(lake)
     for number in range(35):
         storage.put(f".hoodie/timeline/{number:03d}", b"")

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from lakesql.errors import OverBudget, TableError
-from lakesql.store_calls import (
+from lakesql.stores.calls import (
     MARK,
     Calls,
     Meter,

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from lakesql import store_lock
 from lakesql.errors import CommitConflict, FormatError, TableError, Unsupported
 from lakesql.storage import MemoryStorage
-from lakesql.store_lock import Claim, Times, held
+from lakesql.stores import lock as store_lock
+from lakesql.stores.lock import Claim, Times, held
 
 PATH = ".hoodie/.locks/table_lock.json"
 

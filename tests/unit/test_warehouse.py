@@ -128,7 +128,7 @@ def test_connection_without_tables_loads_nothing_that_reads_them(tmp_path: Path)
     code = (
         "import sys, lakesql; con = lakesql.connect(warehouse=sys.argv[1]); con.sql('SELECT 1').fetchall();"
         "print([m for m in ('lakesql.table.state', 'lakesql.table.read', 'lakesql.write', 'lakesql.procedures',"
-        " 'lakesql.ingest.run', 'lakesql.object_store', 'obstore', 'fsspec', 'pandas') if m in sys.modules])"
+        " 'lakesql.ingest.run', 'lakesql.stores.objects', 'obstore', 'fsspec', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -4,7 +4,7 @@ A request that failed because the store was busy, away or slow may have been car
 lost. To read, put, list or remove again does no harm. A conditional put does: the second attempt would meet the object
 of the first and be told that somebody else was faster. So each such put carries a mark of its own in the metadata of
 its object (`MARK`), and a refusal after a lost answer is settled by looking whose mark is there (`conditionally`).
-Not here: what the requests are, and the client that makes them (`object_store`).
+Not here: what the requests are, and the client that makes them (`stores.objects`).
 """
 
 import random

@@ -15,8 +15,8 @@ from typing import Any
 import duckdb
 from fsspec import AbstractFileSystem
 
-from lakesql.object_file import ObjectFile
-from lakesql.storage_base import SCHEME, addresses
+from lakesql.stores.base import SCHEME, addresses
+from lakesql.stores.files import ObjectFile
 
 Opener = Callable[[str], ObjectFile]
 

@@ -4,7 +4,7 @@ A name appears with its whole content, or not at all, because that is what a PUT
 exactly one wins, because the PUT is conditional (`If-None-Match: *`). There are no folders: a folder is what names have
 in common. Every request goes through `ObjectStorage._call`, which knows its kind and counts it.
 
-Not here: what a request does when it fails (`store_calls`), the lock (`store_lock`), who may (`store_settings`).
+Not here: what a request does when it fails (`stores.calls`), the lock (`stores.lock`), who may (`stores.settings`).
 """
 
 import functools
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakesql import store_lock
 from lakesql.errors import TableError, Unsupported
-from lakesql.lock_object import current, entered
-from lakesql.object_file import PART_BYTES, TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
-from lakesql.storage_base import TABLE_LOCK, FileInfo, Sink, Storage, checked, hidden_from_listings
-from lakesql.store_calls import MARK, Calls, in_context, is_unknown_to_store
-from lakesql.store_settings import Access, access
+from lakesql.stores import lock as store_lock
+from lakesql.stores.base import TABLE_LOCK, FileInfo, Sink, Storage, checked, hidden_from_listings
+from lakesql.stores.calls import MARK, Calls, in_context, is_unknown_to_store
+from lakesql.stores.files import PART_BYTES, TAIL_BYTES, WHOLE_BYTES, Ahead, ObjectFile, ObjectSink, Tail, Tails
+from lakesql.stores.lock_object import current, entered
+from lakesql.stores.settings import Access, access
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,14 +40,14 @@ except ImportError as _error:
         "Install it: pip install 'lakesql[cloud]'."
     ) from _error
 
-from lakesql.store_errors import BehindTheEndError, first_line, is_refusal, told
+from lakesql.stores.errors import BehindTheEndError, first_line, is_refusal, told
 
 T = TypeVar("T")
 
 PAGE = 1000
 """Names that a request for a listing, or for removing, has at most."""
 NO_RETRIES = {"max_retries": 0}
-"""The client's own retries would hide that an answer was lost: `store_calls` has them."""
+"""The client's own retries would hide that an answer was lost: `stores.calls` has them."""
 PART_REQUESTS = 4
 """Parts of one file under way at a time."""
 
@@ -413,13 +413,13 @@ class ObjectStorage(Storage):
     # ------------------------------------------------------------ data files
 
     def data_path(self, path: str) -> str:
-        from lakesql import object_bridge
+        from lakesql.stores import bridge as object_bridge
 
         object_bridge.known_as(self._number, self)
         return object_bridge.path_of(self._number, self._place.scheme, f"{self._place.bucket}/{self._key(path)}")
 
     def attach(self, con: "duckdb.DuckDBPyConnection") -> None:
-        from lakesql import object_bridge
+        from lakesql.stores import bridge as object_bridge
 
         object_bridge.attach(con)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lakesql.errors import CommitConflict, FormatError, TableError, Unsupported
-from lakesql.store_calls import beyond_budget
+from lakesql.stores.calls import beyond_budget
 
 FOLDER = ".hoodie/.locks"
 TABLE = "table_lock"

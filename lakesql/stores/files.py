@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lakesql.storage_base import Sink
+from lakesql.stores.base import Sink
 
 TAIL_BYTES = 256 << 10
 WHOLE_BYTES = 1 << 20

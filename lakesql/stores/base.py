@@ -2,7 +2,7 @@
 
 Paths are relative to the root and separated by '/'. The two promises Hudi's timeline rests on (hudi-format 2.11) are
 promises of the protocol: a name appears with its whole content or not at all, and of two writers that create one name
-exactly one wins. `storage` has the local file system and `open_storage`, `object_store` the buckets.
+exactly one wins. `storage` has the local file system and `open_storage`, `stores.objects` the buckets.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesql.errors import TableError
-from lakesql.lock_object import LockObject
+from lakesql.stores.lock_object import LockObject
 
 if TYPE_CHECKING:
     import duckdb
