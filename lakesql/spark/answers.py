@@ -45,8 +45,6 @@ ANSWERS: dict[type, tuple[str, str]] = {
     nodes.SetOffsets: (HERE, ""),
     nodes.DropIngestion: (HERE, ""),
     nodes.ExplainIngest: (HERE, ""),
-    nodes.CreateSecret: (HERE, "for this process: Spark is not given it"),
-    nodes.DropSecret: (HERE, ""),
     nodes.Passed: (SAME, "queries that read Hudi tables are Spark's; every other statement is DuckDB's"),
 }
 """By the kind of statement that the parser makes."""
