@@ -263,7 +263,7 @@ def _by_boto3(profile: str) -> Any:
     except ImportError:
         raise TableError(
             f"The AWS profile {profile} takes its credentials from a role, a sign-on or a program, which needs boto3. "
-            "Install boto3, or put keys into the environment."
+            "Install lakesql[aws], or put keys into the environment."
         ) from None
     return Boto3CredentialProvider(boto3.Session(profile_name=profile))
 

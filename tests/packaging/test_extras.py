@@ -13,16 +13,20 @@ ROOT = Path(__file__).resolve().parents[2]
 OF_CLI = {"prompt_toolkit": "prompt-toolkit", "pygments": "pygments", "rich": "rich", "typer": "typer"}
 OTHERS = {
     "IPython": "ipython",
+    "boto3": "boto3",
     "confluent_kafka": "confluent-kafka",
+    "fsspec": "fsspec",
     "hudi": "hudi",
     "itables": "itables",
     "matplotlib": "matplotlib",
     "narwhals": "narwhals",
+    "obstore": "obstore",
     "pandas": "pandas",
     "polars": "polars",
     "prometheus_client": "prometheus-client",
     "pyhocon": "pyhocon",
     "pyparsing": "pyhocon",
+    "pyspark": "pyspark",
     "traitlets": "ipython",
     "wcwidth": "wcwidth",
 }
@@ -85,6 +89,7 @@ def test_all_modules_but_those_of_commands_notebooks_and_drawing_load_without_ex
     needy = {name for name, tree in modules().items() if imported(tree) & {"typer", "prompt_toolkit", "pygments"}}
     needy |= {name for name in modules() if name.startswith("lakesql.notebook")}
     needy |= {"lakesql.plot.fonts", "lakesql.plot.sheet", "lakesql.plot.svg"}  # loaded when a figure is drawn
+    needy |= {f"lakesql.stores.{name}" for name in ("bridge", "errors", "objects")}  # loaded for the first bucket
     others = sorted(set(modules()) - needy - {"lakesql.demo"})
     code, _, errors = python(
         f"import importlib; [importlib.import_module(n) for n in {others!r} if not n.endswith('__main__')]"
