@@ -15,7 +15,7 @@ from tests.s3.servers import Server
 from tests.samples import Kind, create
 
 WRITERS = 8
-SECONDS = float(os.environ.get("LAKESQL_STORE_SECONDS", "15"))
+SECONDS = float(os.environ.get("LAKESQL_STORE_SECONDS", "8"))
 WRITER = """
 import sys, time
 import lakesql
