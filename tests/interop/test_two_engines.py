@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from lakesql.sql.lexer import split
 from tests.interop.spark import ENVIRONMENT, ROOT, SparkHudi, jar
@@ -18,10 +19,24 @@ LIMIT_S = 600.0
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the statements gave, by table version: one process with one Spark session of Hudi 1.2.0."""
+    """What the statements gave, by table version: one process with one Spark session of Hudi 1.2.0.
+
+    The workers of one test run share it: the first one asks, the others wait for what it is told.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    folder = (
+        tmp_path_factory.getbasetemp().parent / f"two-engines-{run}" if run else tmp_path_factory.mktemp("two_engines")
+    )
+    folder.mkdir(exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "answer.json").exists():
+            _ask(folder)
+    return json.loads((folder / "answer.json").read_text())
+
+
+def _ask(folder: Path) -> None:
     if SparkHudi.running is not None:
         SparkHudi.running.stop()
-    folder = tmp_path_factory.mktemp("two_engines")
     worker = Path(__file__).with_name("two_engines_worker.py")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run(
@@ -33,7 +48,6 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((folder / "answer.json").read_text())
 
 
 def test_the_script_has_forty_statements() -> None:
