@@ -178,7 +178,7 @@ def views(console: Console, con: Connection, home: Path, clock: Clock) -> None:
 def ordered(console: Console, con: Connection, home: Path) -> None:
     """Orders in batches, from Kafka where there is a client, else by MERGE; checked against a dict."""
     chapter(console, 4, "Orders from Kafka, with late records and one that is no JSON")
-    file = demo_broker.library()
+    file = demo_broker.librdkafka()
     batches = list(map(batch, range(BATCHES)))
     if file is None:
         say(console, "confluent-kafka is not installed (pip install 'lakesql[kafka]'); the same orders come by MERGE.")

@@ -13,7 +13,7 @@ from pathlib import Path
 _TIMEOUT_S = 10.0
 
 
-def library() -> Path | None:
+def librdkafka() -> Path | None:
     """The file of librdkafka that comes with confluent-kafka; None when there is none to be found."""
     found = importlib.util.find_spec("confluent_kafka")
     if found is None or not found.origin:

@@ -43,6 +43,6 @@ def connect(
         raise SQLError(
             "a lock was given and the engine is spark, which locks tables itself; set hoodie.write.lock.provider."
         )
-    from lakesql.spark import connect as connect_spark
+    from lakesql.spark.connection import open_connection
 
-    return connect_spark(database, warehouse, config, read_only, spark, clock)
+    return open_connection(database, warehouse, dict(config or {}), read_only, spark, clock)

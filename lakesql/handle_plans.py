@@ -7,6 +7,7 @@
 There is no scheduler in here: who runs the tasks, and how often, is the caller's business (`lakesql.write.plans`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from lakesql.write.tasks import Task, TaskResult
 
 
-class PlannedWrites:
+class PlannedWrites(ABC):
     """Writes in three steps. `Table` is one."""
 
     _storage: Storage
@@ -93,10 +94,12 @@ class PlannedWrites:
         self._plans = [*(p for p in self._plans if p.is_open), plan]
         return plan
 
+    @abstractmethod
     def _given(
         self, data: Rows, operation: str, settings: Mapping[str, str]
     ) -> AbstractContextManager[tuple[duckdb.DuckDBPyConnection, TableState, str]]:
-        raise NotImplementedError
+        """Within: a cursor, the table as it is now, and a relation of the cursor with the rows."""
 
+    @abstractmethod
     def _maintained(self, result: WriteResult, settings: Mapping[str, str]) -> WriteResult:
-        raise NotImplementedError
+        """The result after the services that are due."""

@@ -12,26 +12,3 @@ that Spark would answer otherwise is refused by name (`translate`, `casts`); doc
     changes     MERGE, UPDATE, DELETE and INSERT in one commit of Spark's
     sessions    the Spark session and its settings
 """
-
-import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from lakesql.table.clock import Clock, system_clock
-
-if TYPE_CHECKING:
-    from lakesql.spark.connection import SparkConnection
-
-
-def connect(
-    database: str = ":memory:",
-    warehouse: str | os.PathLike[str] = "warehouse",
-    config: Mapping[str, Any] | None = None,
-    read_only: bool = False,
-    spark: Any = None,
-    clock: Clock = system_clock,
-) -> "SparkConnection":
-    """A connection whose statements on rows of Hudi tables run on Spark; see `lakesql.connect`."""
-    from lakesql.spark.connection import open_connection
-
-    return open_connection(database, warehouse, dict(config or {}), read_only, spark, clock)

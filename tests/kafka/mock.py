@@ -26,7 +26,7 @@ def _library() -> ctypes.CDLL:
     """The librdkafka that confluent_kafka has loaded, with the types of the functions used here."""
     import confluent_kafka  # noqa: F401  loads the library with what it needs itself
 
-    path = demo_broker.library()
+    path = demo_broker.librdkafka()
     if path is None:
         raise RuntimeError(f"no librdkafka comes with confluent_kafka on {sys.platform}")
     library = ctypes.CDLL(str(path))

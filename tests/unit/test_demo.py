@@ -52,7 +52,7 @@ def test_demo_tells_its_story_in_seven_chapters_of_100_columns(told: str) -> Non
 def test_demo_without_a_kafka_client_or_matplotlib_says_so_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo.demo_broker, "library", lambda: None)
+    monkeypatch.setattr(demo.demo_broker, "librdkafka", lambda: None)
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else found(name, *a))
     demo.main(str(tmp_path / "d"))
